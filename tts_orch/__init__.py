@@ -1,0 +1,1 @@
+"""Test-time scaling over Ray with lossless speculative decoding."""

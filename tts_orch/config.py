@@ -1,0 +1,177 @@
+"""Settings: every one has a name, a default and its bounds here and nowhere else.
+
+`RunConfig` is what a run folder stores; the command line is derived from its fields. Search methods are small models of
+their own, chosen by `name`. Unknown keys are errors that suggest the nearest known one.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any, ClassVar, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from tts_orch.errors import ConfigError
+from tts_orch.records import SamplingParams
+
+__all__ = ["BestOfN", "EngineConfig", "LawConfig", "MajorityVote", "MethodConfig", "RunConfig", "Settings", "load_config"]
+
+
+class Settings(BaseModel):
+    """Base of all settings: frozen, and an unknown or impossible value is one readable line."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ConfigError(_explain(type(self), error)) from None
+
+
+def _explain(model: type[BaseModel], error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    place = ".".join(str(part) for part in first["loc"]) or model.__name__
+    if first["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(str(first["loc"][-1]), list(model.model_fields), n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else f"; known settings: {', '.join(sorted(model.model_fields))}"
+        return f"{place}: unknown setting{hint}"
+    message = first["msg"][:1].lower() + first["msg"][1:]
+    return f"{place}: {message} (got {first['input']!r})"
+
+
+class LawConfig(Settings):
+    """The sampling law as a user writes it; `SamplingParams` documents each field."""
+
+    temperature: float = Field(0.7, ge=0, allow_inf_nan=False)
+    """Sampling temperature; 0 takes the most probable token."""
+    top_p: float = Field(1.0, gt=0, le=1)
+    """Keep the smallest set of most probable tokens with this mass."""
+    top_k: int = Field(0, ge=0)
+    """Keep the k most probable tokens; 0 keeps all."""
+    min_p: float = Field(0.0, ge=0, lt=1)
+    """Keep tokens with at least this share of the largest probability."""
+    repetition_penalty: float = Field(1.0, gt=0, allow_inf_nan=False)
+    """Penalty on tokens seen in prompt or output."""
+    presence_penalty: float = Field(0.0, allow_inf_nan=False)
+    """Penalty, once, on tokens seen in the output."""
+    frequency_penalty: float = Field(0.0, allow_inf_nan=False)
+    """Penalty per occurrence in the output."""
+    min_new_tokens: int = Field(0, ge=0)
+    """No end before this many new tokens."""
+    max_new_tokens: int = Field(256, ge=1)
+    """Output length limit in tokens."""
+    stop: tuple[str, ...] = ()
+    """Texts that end a candidate."""
+
+    def sampling_params(self) -> SamplingParams:
+        """Return the engine's form of the law."""
+        values = self.model_dump()
+        return SamplingParams(stop_strings=values.pop("stop"), **values)
+
+
+class EngineConfig(Settings):
+    """One decoder: a target model on one device, and how it drafts."""
+
+    target: str = Field(min_length=1)
+    """`smollm2` (the demo model), a local folder, a GGUF file, or a hub id."""
+    drafter: Literal["none", "stand", "prompt_lookup"] = "stand"
+    """Where drafts come from; changes the speed, never a token."""
+    verification: Literal["keyed"] = "keyed"
+    """How drafts are verified; `keyed` replays exactly from the seed."""
+    numerics: Literal["auto", "bitwise", "fast"] = "auto"
+    """`bitwise` makes a row's result independent of its batch; `auto` takes it on CPUs in float32, else `fast`."""
+    device: str = "auto"
+    """`auto`, `cpu`, `cuda`, `cuda:1`, ..."""
+    dtype: Literal["auto", "float32", "float64", "bfloat16", "float16"] = "auto"
+    """Weights' type; `auto` is float32 on CPUs and bfloat16 on GPUs."""
+    max_batch: int = Field(32, ge=1)
+    """Trajectories decoded together on one device."""
+    max_nodes: int = Field(24, ge=0, le=255)
+    """Draft nodes a trajectory may ask for in one verify step."""
+    kv_memory_gib: float = Field(3.0, gt=0)
+    """Memory for keys and values."""
+    max_context: int | None = Field(None, ge=2)
+    """Positions a trajectory may reach; the model's own limit if not given."""
+    prefill_chunk: int = Field(256, ge=1)
+    """Prompt tokens computed in one pass beside the decoding trajectories."""
+    threads: int | None = Field(None, ge=1)
+    """CPU threads of one decoder; the cores of the machine shared out over its workers if not given."""
+    trust_remote_code: bool = False
+    """Run modelling code that comes with the model."""
+
+
+class _Method(Settings):
+    n: int = Field(16, ge=1)
+    """Candidates a problem."""
+
+
+class BestOfN(_Method):
+    """Sample n candidates and choose by score (self-certainty where there is no reward model)."""
+
+    name: Literal["best_of_n"] = "best_of_n"
+    choice: Literal["maximum", "borda"] = "maximum"
+    """Take the most certain candidate, or let candidates vote with a weight by rank."""
+    borda_power: float = Field(1.0, ge=0)
+    """Exponent p of the rank weight (n - rank + 1)^p."""
+
+    extendable: ClassVar[bool] = True
+
+
+class MajorityVote(_Method):
+    """Sample n candidates and return the answer that most of them give."""
+
+    name: Literal["majority_vote"] = "majority_vote"
+
+    extendable: ClassVar[bool] = True
+
+
+MethodConfig = Annotated[BestOfN | MajorityVote, Field(discriminator="name")]
+
+
+class RunConfig(Settings):
+    """Everything that fixes a run: what is solved, by which method, on what."""
+
+    problems: Path
+    """JSON lines, a problem a line: `id`, `prompt` or `messages`, optional `answer`, `domain`, `choices`; `.gz` is read too."""
+    engine: EngineConfig
+    method: MethodConfig
+    law: LawConfig = LawConfig()
+    out: Path
+    """Run folder; an existing one of the same identity is resumed."""
+    seed: int = Field(0, ge=0)
+    """Fixes every token of the run."""
+    template: Literal["auto", "raw", "chat"] = "auto"
+    """How a prompt becomes tokens: `chat` uses the target's chat template, `raw` the text as it is, `auto` chat for
+    `messages` and for plain prompts where the target has a template."""
+    limit: int | None = Field(None, ge=1)
+    """Take the first so many problems only."""
+    workers: int = Field(1, ge=1)
+    """Target verifiers that share the work."""
+    store: str = "memory://"
+    """Where draft statistics are shared."""
+    address: str | None = None
+    """Ray cluster to connect to; without one a local cluster is started."""
+    compare_plain: int = Field(0, ge=0)
+    """Decode the first so many problems once more without drafts, check that every token is the same, print the speed."""
+
+
+def load_config(path: Path) -> Mapping[str, Any]:
+    """Read a YAML file of settings.
+
+    Raises:
+        ConfigError: the file cannot be read, or is not a mapping.
+    """
+    try:
+        values = yaml.safe_load(path.read_text())
+    except OSError as error:
+        raise ConfigError(f"{path}: {error.strerror}; give a readable YAML file") from None
+    except yaml.YAMLError as error:
+        place = getattr(error, "problem_mark", None)
+        raise ConfigError(f"{path}:{place.line + 1 if place else 1}: not valid YAML") from None
+    if not isinstance(values, Mapping):
+        raise ConfigError(f"{path}: expected `name: value` lines")
+    return values

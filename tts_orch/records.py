@@ -1,0 +1,297 @@
+"""The small frozen values that everything passes around. No behaviour beyond checking and derived numbers.
+
+Token ids are `int32`, positions are absolute (prompt + output, the first prompt token is 0), log-probabilities are
+natural logarithms under the target's raw law (T=1, before every processor) unless a name says otherwise.
+"""
+
+from __future__ import annotations
+
+import enum
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts_orch.errors import ConfigError
+
+__all__ = [
+    "Candidate",
+    "Chunk",
+    "DecodeRequest",
+    "FinishReason",
+    "FloatArray",
+    "IntArray",
+    "Path",
+    "Prefix",
+    "Problem",
+    "SamplingParams",
+    "SearchResult",
+    "StepRule",
+]
+
+IntArray: TypeAlias = NDArray[np.int32]
+FloatArray: TypeAlias = NDArray[np.float32]
+Path: TypeAlias = tuple[int, ...]
+
+
+class FinishReason(str, enum.Enum):
+    """Why a candidate ended. `cancelled` and `error` are done again on resume, the others are final."""
+
+    EOS = "eos"
+    STOP_STRING = "stop_string"
+    LENGTH = "length"
+    CANCELLED = "cancelled"
+    ERROR = "error"
+
+    __str__ = str.__str__
+
+
+@dataclass(frozen=True, slots=True)
+class SamplingParams:
+    """The sampling law: logits processors in the order they are applied, and when a trajectory ends.
+
+    Attributes:
+        logit_bias: (token id, bias) pairs, added to the raw logits first.
+        repetition_penalty: divides positive and multiplies negative logits of every token seen in prompt or output.
+        presence_penalty: subtracted once from every token seen in the output.
+        frequency_penalty: subtracted per occurrence in the output.
+        min_new_tokens: stop ids (EOS among them) have probability 0 before this many output tokens.
+        temperature: 0 takes the most probable token, ties to the lowest id.
+        top_k: keep the k most probable tokens (all ties of the last); 0 keeps all.
+        top_p: keep the smallest set of most probable tokens with at least this mass; 1 keeps all.
+        min_p: keep tokens with at least this share of the largest probability; 0 keeps all.
+        max_new_tokens: output length limit.
+        stop_ids: token ids that end a trajectory, besides the target's own EOS.
+        stop_strings: texts that end a trajectory where they first appear in the decoded output.
+
+    Raises:
+        ConfigError: a value that no law can have.
+    """
+
+    temperature: float = 1.0
+    top_k: int = 0
+    top_p: float = 1.0
+    min_p: float = 0.0
+    repetition_penalty: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    min_new_tokens: int = 0
+    max_new_tokens: int = 256
+    stop_ids: tuple[int, ...] = ()
+    stop_strings: tuple[str, ...] = ()
+    logit_bias: tuple[tuple[int, float], ...] = ()
+
+    def __post_init__(self) -> None:
+        rules = (
+            ("temperature", 0 <= self.temperature < math.inf, "0 (greedy) or a positive number"),
+            ("top_k", self.top_k >= 0, "0 (off) or a positive number of tokens"),
+            ("top_p", 0 < self.top_p <= 1, "in (0, 1]"),
+            ("min_p", 0 <= self.min_p < 1, "in [0, 1)"),
+            ("repetition_penalty", 0 < self.repetition_penalty < math.inf, "a positive number"),
+            ("presence_penalty", math.isfinite(self.presence_penalty), "a finite number"),
+            ("frequency_penalty", math.isfinite(self.frequency_penalty), "a finite number"),
+            ("max_new_tokens", self.max_new_tokens >= 1, "at least 1"),
+            ("min_new_tokens", 0 <= self.min_new_tokens <= self.max_new_tokens, "from 0 to max_new_tokens"),
+            ("stop_strings", all(self.stop_strings), "non-empty texts"),
+            ("logit_bias", all(i >= 0 and b == b and b < math.inf for i, b in self.logit_bias), "token ids with a number each"),
+        )
+        for name, holds, want in rules:
+            if not holds:
+                raise ConfigError(f"{name}: {getattr(self, name)} is impossible; it must be {want}")
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """One line of a problem file.
+
+    Attributes:
+        id: unique within a run; part of every seed.
+        prompt: text that goes to the model, or None when `messages` is given.
+        messages: chat turns with `role` and `content`, rendered with the target's chat template.
+        answer: reference answer, or None.
+        domain: free label; chooses how the answer is extracted when the run does not say.
+        choices: texts of a multiple-choice problem, A first.
+        tests: whatever the task's grader needs.
+    """
+
+    id: str
+    prompt: str | None = None
+    messages: tuple[Mapping[str, str], ...] | None = None
+    answer: str | None = None
+    domain: str | None = None
+    choices: tuple[str, ...] | None = None
+    tests: object = None
+
+
+@dataclass(frozen=True, slots=True)
+class StepRule:
+    """Where a search step ends: at the first delimiter in the decoded text, within length bounds in tokens."""
+
+    delimiters: tuple[str, ...] = ("\n\n",)
+    min_tokens: int = 1
+    max_tokens: int = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Prefix:
+    """A place in the search from which candidates are sampled.
+
+    Attributes:
+        problem_id: the problem it belongs to.
+        token_ids: `[n]` prompt and output so far; never re-tokenised text.
+        prompt_length: how many of them are prompt.
+        path: place in the search; children append their index.
+        statistics_from: first position whose law has not been counted into the draft statistics.
+    """
+
+    problem_id: str
+    token_ids: IntArray
+    prompt_length: int
+    path: Path = ()
+    statistics_from: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DecodeRequest:
+    """One trajectory for a decoder to go on with.
+
+    Attributes:
+        candidate_id: unique among live requests of a decoder.
+        token_ids: `[n]` prompt and what is already committed.
+        prompt_length: how many of them are prompt.
+        seed: trajectory seed (64 bit).
+        law: sampling law.
+        scope: key of the draft statistics it shares.
+        statistics_from: first position whose law may still be counted into the draft statistics.
+        use_drafts: False decodes plainly whatever the drafter offers.
+        priority: lower is admitted first; ties in order of arrival.
+    """
+
+    candidate_id: str
+    token_ids: IntArray
+    prompt_length: int
+    seed: int
+    law: SamplingParams
+    scope: str = ""
+    statistics_from: int = 0
+    use_drafts: bool = True
+    priority: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """Freshly committed tokens of one candidate; arrays have one entry a token.
+
+    Attributes:
+        candidate_id: as in the request.
+        start: absolute position of the first token.
+        token_ids: `[n]`.
+        log_probs: `[n]` raw log-probability of each token.
+        confidences: `[n]` DeepConf token confidence: minus the mean log-probability of the 20 most probable tokens.
+        self_certainties: `[n]` KL(uniform || raw law).
+        verify_steps: verify steps these tokens took.
+        draft_nodes: draft nodes verified in those steps.
+        finish_reason: set on the candidate's last chunk, which may be empty.
+        message: what went wrong, with finish reason `error`.
+    """
+
+    candidate_id: str
+    start: int
+    token_ids: IntArray
+    log_probs: FloatArray
+    confidences: FloatArray
+    self_certainties: FloatArray
+    verify_steps: int = 0
+    draft_nodes: int = 0
+    finish_reason: FinishReason | None = None
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """One finished trajectory.
+
+    Attributes:
+        problem_id, path, seed: where it belongs and what its noise was keyed by.
+        token_ids: output tokens, EOS included when it was drawn.
+        text: decoded output without special tokens, cut before a stop string.
+        finish_reason: why it ended.
+        answer: extracted answer, None for an abstention.
+        step_scores: reward-model scores, one a step; empty without a reward model.
+        self_certainty: mean KL(uniform || raw law) over its positions (arXiv 2502.18581).
+        confidence: mean DeepConf token confidence.
+        log_prob: sum of raw log-probabilities of its tokens.
+        verify_steps: verify steps it took; `tau` follows.
+        worker: who decoded it, with the fingerprint of its numerics.
+        message: what went wrong, with finish reason `error`.
+    """
+
+    problem_id: str
+    path: Path
+    seed: int
+    token_ids: tuple[int, ...]
+    text: str
+    finish_reason: FinishReason
+    answer: str | None = None
+    step_scores: tuple[float, ...] = ()
+    self_certainty: float = 0.0
+    confidence: float = 0.0
+    log_prob: float = 0.0
+    verify_steps: int = 0
+    worker: str = ""
+    fingerprint: str = ""
+    message: str = ""
+
+    @property
+    def n_tokens(self) -> int:
+        """Number of output tokens."""
+        return len(self.token_ids)
+
+    @property
+    def tau(self) -> float:
+        """Committed tokens per verify step; 0 when nothing was decoded."""
+        return self.n_tokens / self.verify_steps if self.verify_steps else 0.0
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the candidate is final: neither cancelled nor failed."""
+        return self.finish_reason not in (FinishReason.CANCELLED, FinishReason.ERROR)
+
+
+@dataclass(frozen=True, slots=True)
+class SearchResult:
+    """What a search policy found for one problem.
+
+    Attributes:
+        problem_id: the problem.
+        method: name of the search policy.
+        answer: the chosen answer, None when no candidate has one.
+        candidates: all candidates in path order, failed ones included.
+        chosen: path of the candidate that stands for the answer, None without one.
+        votes: weight by answer class representative, heaviest first; empty for methods that do not vote.
+        generated_tokens: every token the target generated for the problem, cancelled ones included.
+        reward_tokens: tokens a reward model read.
+    """
+
+    problem_id: str
+    method: str
+    answer: str | None
+    candidates: Sequence[Candidate] = ()
+    chosen: Path | None = None
+    votes: Mapping[str, float] = field(default_factory=dict)
+    generated_tokens: int = 0
+    reward_tokens: int = 0
+
+    @property
+    def kept_tokens(self) -> int:
+        """Tokens of the candidates that came to an end."""
+        return sum(candidate.n_tokens for candidate in self.candidates if candidate.is_complete)
+
+    @property
+    def tau(self) -> float:
+        """Committed tokens per verify step over all candidates; 0 when nothing was decoded."""
+        steps = sum(candidate.verify_steps for candidate in self.candidates)
+        return sum(candidate.n_tokens for candidate in self.candidates) / steps if steps else 0.0
