@@ -74,6 +74,16 @@ class DraftTree:
             source=np.array([0] + [source] * n, np.int32),
         )
 
+    def cut_to_depth(self, max_depth: int) -> DraftTree:
+        """Return the tree without nodes deeper than `max_depth`; the order of the others stays."""
+        keep = self.depth <= max_depth
+        if keep.all():
+            return self
+        renumbered = np.cumsum(keep, dtype=np.int32) - 1
+        parent = np.where(self.parent >= 0, renumbered[self.parent], np.int32(-1))
+        columns = (self.token, parent, self.depth, self.slot, self.log_q, self.source)
+        return DraftTree(*(column[keep] for column in columns))
+
     def path(self, node: int) -> list[int]:
         """Return the node indices from below the root down to `node`."""
         nodes: list[int] = []
@@ -112,7 +122,8 @@ class VerifiedStep:
         accepted: `[a]` node indices on the committed path, root excluded.
         committed: `[c]` tokens committed in this step; `committed[i]` was drawn from the law of row
             `([0] + accepted)[i]`, so the first `c` of these rows are the verified positions.
-        law_ids: `[tree.n_nodes, k]` most probable ids under the raw law after each node, most probable first.
+        law_ids: `[tree.n_nodes, k]` most probable ids under the raw law after each node, most probable first; rows of
+            nodes that were not verified are zero.
         law_probs: `[tree.n_nodes, k]` their probabilities at T=1 before processors.
     """
 

@@ -6,7 +6,7 @@ knows neither Ray nor models nor files, so it is tested with `tts_orch.testing.F
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 from typing import Protocol
 
 from tts_orch.records import Candidate, Prefix, Problem, SamplingParams, StepRule
@@ -29,7 +29,7 @@ class SearchContext(Protocol):
         step: StepRule | None = None,
         law: SamplingParams | None = None,
         priority: int = 0,
-    ) -> AsyncIterator[Candidate]:
+    ) -> AsyncGenerator[Candidate, None]:
         """Sample `n` continuations of every prefix and yield them as they finish.
 
         Child `i` of a prefix has the path `prefix.path + (i,)` and the seed of that path, so the same call gives the same

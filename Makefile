@@ -1,0 +1,53 @@
+# `make help` lists the targets. Everything runs in .venv, which `make install` creates.
+PYTHON ?= python3
+BIN := .venv/bin
+TARGET ?= smollm2
+DEMO_OUT ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
+PYTEST_ARGS ?=
+
+.DEFAULT_GOAL := help
+.PHONY: help install model demo test test-all lint types format bench clean
+
+help: ## Show this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+
+install: .venv/.installed ## Create .venv with the package and its development tools
+
+.venv/.installed: pyproject.toml constraints.txt
+	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
+	@echo "installing into .venv (a few minutes the first time)"
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[dev]' -c constraints.txt
+	@touch $@
+
+model: install ## Fetch and convert the demo model, once
+	@$(BIN)/python -c "import logging; logging.basicConfig(level='INFO', format='%(message)s'); \
+		from tts_orch.engine.model_files import locate; locate('$(TARGET)')"
+
+demo: model ## Solve word problems with the demo model, and check that drafts changed no token
+	$(BIN)/tts-orch run examples/problems/word_problems.jsonl --target $(TARGET) --method majority_vote -n 8 \
+		--template raw --stop Q: --max-new-tokens 96 --compare-plain 4 --out $(DEMO_OUT)
+
+test: model ## Run the tests that every change must pass
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+test-all: model ## Run every test this machine can run
+	@$(BIN)/python -m pytest -m "" $(PYTEST_ARGS)
+
+lint: install ## Check style, format and the direction of imports
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: install ## Check types
+	$(BIN)/mypy
+
+format: install ## Format the code and mend what can be mended
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: model ## Measure decoding with and without drafts
+	$(BIN)/python benchmarks/best_of_16.py --target $(TARGET) --problems examples/problems/word_problems.jsonl
+
+clean: ## Remove caches and build outputs; .venv, models and runs stay
+	rm -rf build dist *.egg-info .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find actors policies tts_orch tests benchmarks examples -name __pycache__ -type d -prune -exec rm -rf {} +

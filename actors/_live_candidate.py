@@ -1,0 +1,101 @@
+"""What a controller knows of a candidate that is being decoded somewhere."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tts_orch.actors._chunk_buffer import merge_chunks
+from tts_orch.records import Chunk, DecodeRequest, FinishReason
+
+__all__ = ["Decoded", "LiveCandidate"]
+
+
+@dataclass(frozen=True, slots=True)
+class Decoded:
+    """A candidate that came to its end.
+
+    Attributes:
+        chunk: all its new tokens; the finish reason is set.
+        worker: who decoded the last of them, empty if nobody began.
+        fingerprint: of that worker's numerics.
+    """
+
+    chunk: Chunk
+    worker: str
+    fingerprint: str
+
+
+class LiveCandidate:
+    """A request, the tokens received for it, and the future of its end.
+
+    Args:
+        request: as it was asked for.
+        problem_id: the problem it belongs to.
+        rank: priority, order of the problem, arrival (unique): its place in the queue, lower first.
+    """
+
+    def __init__(self, request: DecodeRequest, problem_id: str, rank: tuple[int, int, int]) -> None:
+        self.request = request
+        self.problem_id = problem_id
+        self.rank = rank
+        self.lost_workers = 0
+        self.is_cancelled = False
+        self.worker = ""
+        self.fingerprint = ""
+        self.decoded: asyncio.Future[Decoded] = asyncio.get_running_loop().create_future()
+        nothing = np.zeros(0, np.float32)
+        self._chunks = [
+            Chunk(self._attempt_id, len(request.token_ids), np.zeros(0, np.int32), nothing, nothing, nothing)
+        ]
+
+    @property
+    def end(self) -> int:
+        """Absolute position after the last token received."""
+        return self._chunks[-1].start + len(self._chunks[-1].token_ids)
+
+    def may_run_on(self, fingerprints: Collection[str]) -> bool:
+        """Whether a verifier of one of these fingerprints may go on: any may begin, only the same may continue."""
+        return not self._has_tokens or self.fingerprint in fingerprints
+
+    @property
+    def _has_tokens(self) -> bool:
+        return self.end > len(self.request.token_ids)
+
+    @property
+    def _attempt_id(self) -> str:
+        return f"{self.request.candidate_id}#{self.rank[-1]}.{self.lost_workers}"
+
+    def remaining_request(self) -> DecodeRequest:
+        """Return the request for what is not received yet: same seed, longer prefix, an id of its own for each attempt."""
+        token_ids = np.concatenate([self.request.token_ids, *(chunk.token_ids for chunk in self._chunks)])
+        counted = len(token_ids) if self._has_tokens else self.request.statistics_from
+        return replace(self.request, candidate_id=self._attempt_id, token_ids=token_ids, statistics_from=counted)
+
+    def receive(self, chunk: Chunk) -> int:
+        """Take a chunk in; one that was received before is dropped.
+
+        Returns:
+            How many tokens were new.
+
+        Raises:
+            ValueError: the chunk does not start where the last one ended.
+        """
+        n_tokens = len(chunk.token_ids)
+        if chunk.start < self.end and chunk.start + n_tokens <= self.end:
+            return 0
+        if chunk.start != self.end:
+            raise ValueError(f"tokens from position {chunk.start} arrived where {self.end} was due")
+        self._chunks.append(chunk)
+        if chunk.finish_reason is not None:
+            self.finish(chunk.finish_reason, chunk.message)
+        return n_tokens
+
+    def finish(self, reason: FinishReason, message: str = "") -> None:
+        """End the candidate with what was received."""
+        if not self.decoded.done():
+            merged = replace(merge_chunks(self._chunks), finish_reason=reason, message=message)
+            self.decoded.set_result(Decoded(merged, self.worker, self.fingerprint))

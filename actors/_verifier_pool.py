@@ -1,0 +1,149 @@
+"""A controller's view of its verifiers: what each is doing, and which request it should take next."""
+
+from __future__ import annotations
+
+import asyncio
+import bisect
+import math
+from collections.abc import Collection, Sequence
+from typing import Final, Protocol
+
+from tts_orch.actors._live_candidate import LiveCandidate
+from tts_orch.actors.target_verifier import VerifierDescription
+from tts_orch.errors import WorkerLostError
+from tts_orch.records import Chunk, DecodeRequest
+
+__all__ = ["PendingQueue", "Verifier", "VerifierLink"]
+
+_MISSED_REPLIES: Final = 3
+_PREFETCH: Final = 0.25  # requests that wait at the verifier beside the running ones, so that no place stays empty
+
+
+class Verifier(Protocol):
+    """A verifier in another process."""
+
+    @property
+    def description(self) -> VerifierDescription:
+        """Who it is."""
+        ...
+
+    async def exchange(
+        self, submit: Sequence[DecodeRequest], cancel: Sequence[str], acknowledged: int
+    ) -> tuple[int, list[Chunk]]:
+        """Do as `TargetVerifierCore.exchange`; raises TimeoutError if no reply arrives, WorkerLostError if none will."""
+        ...
+
+    async def ping(self) -> None:
+        """Return if the process is alive; raises as `exchange` does."""
+        ...
+
+    async def statistics(self) -> dict[str, float]:
+        """Return the decoder's counters; raises as `exchange` does."""
+        ...
+
+    async def close_scope(self, scope: str) -> None:
+        """Forget the draft statistics of a finished problem; raises as `exchange` does."""
+        ...
+
+    async def close(self) -> None:
+        """Let it finish its step, send what it has to send and end; never raises."""
+        ...
+
+    def kill(self) -> None:
+        """End it at once."""
+        ...
+
+
+class VerifierLink:
+    """One verifier with the candidates it holds, and what it has not yet confirmed."""
+
+    def __init__(self, verifier: Verifier) -> None:
+        self.verifier = verifier
+        self.window = math.ceil(verifier.description.capacity * (1 + _PREFETCH))
+        self.live: dict[str, LiveCandidate] = {}
+        self.has_work = asyncio.Event()
+        self._submitting: dict[str, DecodeRequest] = {}
+        self._cancelling: set[str] = set()
+        self._acknowledged = 0
+
+    @property
+    def fingerprint(self) -> str:
+        """Fingerprint of the verifier's numerics."""
+        return self.verifier.description.fingerprint
+
+    def take(self, candidate: LiveCandidate) -> None:
+        """Give the verifier a candidate, with the next exchange."""
+        candidate.worker, candidate.fingerprint = self.verifier.description.worker, self.fingerprint
+        request = candidate.remaining_request()
+        self.live[request.candidate_id] = candidate
+        self._submitting[request.candidate_id] = request
+
+    def cancel(self, candidate: LiveCandidate) -> None:
+        """Have a candidate cancelled, with the next exchange; one that is elsewhere is ignored."""
+        self._cancelling.update(attempt for attempt, live in self.live.items() if live is candidate)
+
+    async def exchange(self) -> list[Chunk]:
+        """Send orders and return new chunks; orders that were not confirmed are sent again.
+
+        Raises:
+            WorkerLostError: the verifier died, or its process lives but several replies failed to arrive.
+            TimeoutError: nothing arrives, a ping's answer neither.
+        """
+        for _ in range(_MISSED_REPLIES):
+            submit, cancel = list(self._submitting.values()), sorted(self._cancelling)
+            try:
+                self._acknowledged, chunks = await self.verifier.exchange(submit, cancel, self._acknowledged)
+            except TimeoutError:
+                await self.verifier.ping()
+                continue
+            for request in submit:
+                del self._submitting[request.candidate_id]
+            self._cancelling.difference_update(cancel)
+            return chunks
+        raise WorkerLostError(f"{_MISSED_REPLIES} replies in a row did not arrive")
+
+
+class PendingQueue:
+    """Candidates that no verifier holds, in order of their rank."""
+
+    def __init__(self) -> None:
+        self._entries: list[LiveCandidate] = []
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def push(self, candidate: LiveCandidate) -> None:
+        """Add a candidate."""
+        bisect.insort(self._entries, candidate, key=lambda entry: entry.rank)
+
+    def remove(self, candidate: LiveCandidate) -> bool:
+        """Take a candidate out; returns whether it was there."""
+        if candidate not in self._entries:
+            return False
+        self._entries.remove(candidate)
+        return True
+
+    def pop_all_but(self, fingerprints: Collection[str]) -> list[LiveCandidate]:
+        """Take out every candidate that no verifier of these fingerprints may go on with."""
+        out = [entry for entry in self._entries if not fingerprints or not entry.may_run_on(fingerprints)]
+        self._entries = [entry for entry in self._entries if entry not in out]
+        return out
+
+    def pop_for(self, link: VerifierLink, links: Sequence[VerifierLink]) -> LiveCandidate | None:
+        """Take out the candidate that this verifier should decode next, None if there is none that it may.
+
+        Priority comes first; within it, a problem that the verifier already holds (samples of a problem share its
+        prompt), then one that no other verifier holds, then the first in the queue. A candidate with tokens goes to a
+        verifier of its fingerprint only.
+        """
+        here = {candidate.problem_id for candidate in link.live.values()}
+        elsewhere = {live.problem_id for other in links if other is not link for live in other.live.values()}
+
+        def preference(entry: LiveCandidate) -> tuple[int, int]:
+            return entry.rank[0], 0 if entry.problem_id in here else 2 if entry.problem_id in elsewhere else 1
+
+        allowed = [entry for entry in self._entries if entry.may_run_on((link.fingerprint,))]
+        chosen = min(allowed, key=preference, default=None)
+        if chosen is not None:
+            self._entries.remove(chosen)
+        return chosen

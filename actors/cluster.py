@@ -1,0 +1,91 @@
+"""The Ray cluster that an orchestrator works on: one that is there already, or a small local one of its own."""
+
+from __future__ import annotations
+
+import logging
+import math
+import os
+from collections.abc import Mapping
+from typing import Final
+
+import ray
+
+from tts_orch.config import EngineConfig
+from tts_orch.errors import ClusterError, ConfigError
+
+__all__ = ["Cluster"]
+
+_OBJECT_STORE_BYTES: Final = 128 * 2**20  # tokens and settings only; Ray's smallest is 75 MiB
+
+
+class Cluster:
+    """A connection to Ray.
+
+    Connects to `address`, to the cluster of RAY_ADDRESS, or uses the connection that the program has made already; without
+    any of them it starts a local cluster, which `close` ends. Blocks for some seconds.
+
+    Args:
+        address: Ray address, None for the rules above.
+        show_worker_logs: print what workers log.
+
+    Raises:
+        ClusterError: Ray cannot be reached or started.
+    """
+
+    def __init__(self, address: str | None = None, *, show_worker_logs: bool = False) -> None:
+        self._is_ours = not ray.is_initialized()
+        if not self._is_ours:
+            return
+        address = address or os.environ.get("RAY_ADDRESS")
+        try:
+            if address:
+                ray.init(address, log_to_driver=show_worker_logs, logging_level=logging.WARNING)
+            else:
+                _start_local(show_worker_logs)
+        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
+            reason = str(error).strip().partition("\n")[0]
+            place = f"the Ray cluster at {address!r} cannot be reached" if address else "a local Ray cannot be started"
+            raise ClusterError(
+                f"{place}: {reason}; see `ray status`, and RAY_AUTH_MODE if it asks for a token"
+            ) from None
+
+    def share_out(self, config: EngineConfig, n_workers: int) -> tuple[EngineConfig, Mapping[str, float]]:
+        """Divide the cluster between verifiers.
+
+        Returns:
+            The settings of each, threads filled in, and the resources that it asks Ray for.
+
+        Raises:
+            ConfigError: there are not enough GPUs.
+        """
+        have = ray.cluster_resources()
+        n_gpus = have.get("GPU", 0)
+        wants_gpu = config.device.startswith("cuda") or (config.device == "auto" and n_gpus >= n_workers)
+        if wants_gpu and n_gpus < n_workers:
+            raise ConfigError(
+                f"workers: {n_workers} on cuda need as many GPUs, the cluster has {n_gpus:g}; lower workers"
+            )
+        n_cpus = have.get("CPU", 1.0) / n_workers
+        threads = config.threads or max(1, math.floor(n_cpus))
+        num_cpus = float(min(threads, math.floor(n_cpus))) if n_cpus >= 1 else n_cpus
+        resources = {"num_cpus": num_cpus} | ({"num_gpus": 1.0} if wants_gpu else {})
+        return config.model_copy(update={"threads": threads}), resources
+
+    def close(self) -> None:
+        """End what was started, or leave what was joined."""
+        if self._is_ours and ray.is_initialized():
+            ray.shutdown()
+
+
+def _start_local(show_worker_logs: bool) -> None:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    # Ray half-enables token authentication by itself; said explicitly, driver and workers agree on it.
+    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    ray.init(
+        address="local",
+        num_cpus=len(os.sched_getaffinity(0)),
+        object_store_memory=_OBJECT_STORE_BYTES,
+        include_dashboard=False,
+        log_to_driver=show_worker_logs,
+        logging_level=logging.WARNING,
+    )

@@ -1,0 +1,57 @@
+"""Loads what a verifier steps: target model, drafter, and the replica of the shared draft statistics."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+from tts_orch.actors._engine_thread import SteppedDecoder, SyncedReplica
+from tts_orch.config import EngineConfig
+from tts_orch.store.base import StatisticsLog
+
+__all__ = ["Engine", "EngineFactory", "load_engine"]
+
+
+@dataclass(frozen=True, slots=True)
+class Engine:
+    """A loaded engine, ready to be stepped."""
+
+    decoder: SteppedDecoder
+    replica: SyncedReplica | None
+    tokenizer: Any
+    fingerprint: str
+    weights_id: str
+    numerics: str
+    max_context: int
+
+
+EngineFactory: TypeAlias = Callable[[EngineConfig, StatisticsLog | None], Engine]
+"""Makes an engine from its settings and the statistics log; without a log the statistics stay local."""
+
+
+def load_engine(config: EngineConfig, log: StatisticsLog | None) -> Engine:
+    """Load the target model with its drafter.
+
+    Raises:
+        TargetError: the model cannot be found, read or served.
+    """
+    from tts_orch.engine.decoder import Decoder  # loads torch, which a driver does not need
+    from tts_orch.engine.target import load_target
+    from tts_orch.policies.drafting.registry import drafter as make_drafter
+    from tts_orch.policies.drafting.stand import Stand
+    from tts_orch.store.replica import Replica
+
+    target = load_target(config)
+    drafter = make_drafter(config.drafter, vocabulary_size=target.vocab_size, is_shared=log is not None)
+    replica = Replica(drafter, log, uuid.uuid4().hex) if log is not None and isinstance(drafter, Stand) else None
+    return Engine(
+        decoder=Decoder(target, drafter, config),
+        replica=replica,
+        tokenizer=target.tokenizer,
+        fingerprint=target.fingerprint,
+        weights_id=target.weights_id,
+        numerics=target.numerics,
+        max_context=target.max_context,
+    )

@@ -1,0 +1,56 @@
+"""Runs a search policy over problems: many at a time, each advancing by itself, results as they come."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import math
+from collections.abc import AsyncGenerator, Iterable
+from dataclasses import replace
+
+from tts_orch.actors.problem_context import ProblemContext, SearchPlan, SearchServices
+from tts_orch.records import Problem, SearchResult
+
+__all__ = ["search", "search_many"]
+
+
+async def search(problem: Problem, order: int, plan: SearchPlan, services: SearchServices) -> SearchResult:
+    """Search one problem; cancelling this cancels its candidates.
+
+    Raises:
+        OrchestratorError: nothing can be decoded any more, or the problem cannot be rendered.
+    """
+    context = ProblemContext(problem, order, plan, services)
+    try:
+        result = await plan.policy(problem, context)
+    finally:
+        await context.close()
+    if services.controller.failure is not None:
+        raise services.controller.failure
+    return replace(result, generated_tokens=context.generated_tokens)
+
+
+async def search_many(
+    problems: Iterable[Problem], plan: SearchPlan, services: SearchServices
+) -> AsyncGenerator[SearchResult, None]:
+    """Yield results as problems finish; raises as `search` does.
+
+    Problems are drawn from the iterable when there is room for them: enough are active to keep the verifiers full while
+    some wait for their last candidates.
+    """
+    n_active = 2 + math.ceil(2 * services.controller.window / plan.n)
+    source, orders = iter(problems), itertools.count()
+    active: set[asyncio.Task[SearchResult]] = set()
+    try:
+        while True:
+            while len(active) < n_active and (problem := await asyncio.to_thread(next, source, None)) is not None:
+                active.add(asyncio.ensure_future(search(problem, next(orders), plan, services)))
+            if not active:
+                return
+            done, active = await asyncio.wait(active, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                yield task.result()
+    finally:
+        for task in active:
+            task.cancel()
+        await asyncio.gather(*active, return_exceptions=True)

@@ -1,0 +1,130 @@
+"""The actor that hosts one decoder: a target model on one device, stepped by a thread of its own.
+
+Tokens leave by a long poll, not by a stream: a streaming generator hangs when its node is lost, goes on producing after
+its reader dropped it, and is replayed by index when its actor restarts, which loses or doubles tokens wherever the chunks
+fall differently. A poll that names what it has seen can simply be asked again.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from tts_orch.actors._engine_thread import EngineThread
+from tts_orch.actors._remote import remote
+from tts_orch.actors.engine_loading import EngineFactory
+from tts_orch.config import EngineConfig
+from tts_orch.errors import WorkerLostError
+from tts_orch.records import Chunk, DecodeRequest
+from tts_orch.store.base import StatisticsLog
+
+__all__ = ["TargetVerifier", "TargetVerifierCore", "VerifierDescription"]
+
+_STALLED_AFTER_S: Final = 600.0  # a first step may compile kernels; none takes that long
+_ANSWER_WITHIN_S: Final = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class VerifierDescription:
+    """What a controller must know of a verifier.
+
+    Attributes:
+        worker: host and process id.
+        fingerprint: digest of the numerics; verifiers of equal fingerprint give equal tokens.
+        weights_id: digest of the weights.
+        numerics: `bitwise` or `fast`.
+        capacity: trajectories that it decodes together.
+        max_context: positions a trajectory may reach.
+        tokenizer: the target's, so that a driver needs no path to the model.
+    """
+
+    worker: str
+    fingerprint: str
+    weights_id: str
+    numerics: str
+    capacity: int
+    max_context: int
+    tokenizer: Any = field(repr=False)
+
+
+class TargetVerifierCore:
+    """Hosts an engine; one controller talks to it.
+
+    Args:
+        config: the engine's settings.
+        make_engine: loads it.
+        log: client of the cluster's statistics log, None keeps the statistics to itself.
+    """
+
+    def __init__(self, config: EngineConfig, make_engine: EngineFactory, log: StatisticsLog | None = None) -> None:
+        self._config = config
+        self._make_engine = make_engine
+        self._log = log
+        self._known: set[str] = set()
+
+    def load(self) -> VerifierDescription:
+        """Load the target model and start to serve; called once, before everything else.
+
+        Raises:
+            TargetError: the model cannot be found, read or served.
+        """
+        engine = self._make_engine(self._config, self._log)
+        self._thread = EngineThread(engine.decoder, engine.replica)
+        return VerifierDescription(
+            worker=f"{socket.gethostname()}:{os.getpid()}",
+            fingerprint=engine.fingerprint,
+            weights_id=engine.weights_id,
+            numerics=engine.numerics,
+            capacity=self._config.max_batch,
+            max_context=engine.max_context,
+            tokenizer=engine.tokenizer,
+        )
+
+    def exchange(
+        self, submit: Sequence[DecodeRequest], cancel: Sequence[str], acknowledged: int, wait_s: float
+    ) -> tuple[int, list[Chunk]]:
+        """Take orders and return what was committed; safe to ask again when the reply was lost.
+
+        Args:
+            submit: requests to decode; one whose id is known is ignored.
+            cancel: candidate ids to end; unknown ones are ignored.
+            acknowledged: sequence number of the last reply that arrived, 0 at first.
+            wait_s: how long to wait for chunks, in seconds.
+
+        Returns:
+            A sequence number to acknowledge, and all chunks since the acknowledged one.
+
+        Raises:
+            WorkerLostError: the engine failed or hangs; this verifier is of no more use.
+        """
+        for request in submit:
+            if request.candidate_id not in self._known:
+                self._known.add(request.candidate_id)
+                self._thread.submit(request)
+        for candidate_id in cancel:
+            self._thread.cancel(candidate_id)
+        if self._thread.step_age_s > _STALLED_AFTER_S:
+            raise WorkerLostError(f"the engine has been in one verify step for {self._thread.step_age_s:.0f} s")
+        return self._thread.buffer.read(acknowledged, wait_s)
+
+    def statistics(self) -> dict[str, float]:
+        """Return the decoder's counters."""
+        return self._thread.ask(lambda decoder: decoder.statistics()).result(_ANSWER_WITHIN_S)
+
+    def close_scope(self, scope: str) -> None:
+        """Forget the draft statistics of a finished problem."""
+        self._thread.ask(lambda decoder: decoder.close_scope(scope))
+
+    def ping(self) -> None:
+        """Answer; runs in the health group."""
+
+    def close(self) -> None:
+        """Stop the engine after its running step and send what is left of its statistics."""
+        self._thread.stop(_ANSWER_WITHIN_S)
+
+
+# Four threads: a poll, the poll that replaces it when its reply was lost, and two short questions.
+TargetVerifier = remote(TargetVerifierCore, max_concurrency=4)

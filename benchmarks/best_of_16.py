@@ -1,0 +1,206 @@
+"""Best-of-16 on GSM8K: our decoder with and without drafts beside transformers `generate`, in one run.
+
+    python benchmarks/best_of_16.py --target smollm2 --problems ../shared/data/gsm8k_test.jsonl.gz --pairs 10
+
+Every problem is decoded by every variant before the next one, in an order that turns, so that a busy machine hits all
+alike. Tokens are real tokens: padding that `generate` puts after EOS does not count. Printed and saved: tokens a second
+of each variant, ratios with a bootstrap interval over problems, the A/A band (the same variant twice), tau by trajectory
+index, the cost curve, and where the time of a step goes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import AutoModelForCausalLM
+
+from tts_orch.config import EngineConfig
+from tts_orch.engine.decoder import Decoder
+from tts_orch.engine.model_files import locate
+from tts_orch.engine.target import Target, load_target
+from tts_orch.policies.drafting.registry import drafter
+from tts_orch.records import DecodeRequest, IntArray, SamplingParams
+from tts_orch.seeds import trajectory_seed
+from tts_orch.tasks.problems import read_problems
+from tts_orch.tasks.prompts import render
+
+
+@dataclass
+class Measurement:
+    """What one variant did on one problem."""
+
+    tokens: int
+    seconds: float
+    outputs: list[list[int]] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+
+    @property
+    def rate(self) -> float:
+        """Tokens a second."""
+        return self.tokens / self.seconds
+
+
+def decode_ours(decoder: Decoder, prompt: IntArray, problem_id: str, law: SamplingParams, n: int, lockstep: int) -> Measurement:
+    """Decode n samples; `lockstep` of them run at a time."""
+    outputs: dict[str, list[int]] = defaultdict(list)
+    steps: dict[str, int] = defaultdict(int)
+    started = time.perf_counter()
+    waiting = [
+        DecodeRequest(f"{problem_id}/{i}", prompt, len(prompt), trajectory_seed(0, problem_id, [i]), law, problem_id)
+        for i in range(n)
+    ]
+    names = [request.candidate_id for request in waiting]
+    running = 0
+    while waiting or running:
+        while waiting and running < lockstep:
+            decoder.submit(waiting.pop(0))
+            running += 1
+        for chunk in decoder.step():
+            outputs[chunk.candidate_id].extend(chunk.token_ids.tolist())
+            steps[chunk.candidate_id] += chunk.verify_steps
+            running -= chunk.finish_reason is not None
+    seconds = time.perf_counter() - started
+    decoder.close_scope(problem_id)
+    return Measurement(
+        sum(map(len, outputs.values())), seconds, [outputs[name] for name in names], [steps[name] for name in names]
+    )
+
+
+def generate_stock(model: torch.nn.Module, prompt: IntArray, law: SamplingParams, n: int, eos: int, seed: int) -> Measurement:
+    """Sample n continuations in one batch of transformers `generate`; count up to and with the first EOS."""
+    torch.manual_seed(seed)
+    ids = torch.from_numpy(prompt.astype(np.int64))[None].expand(n, -1)
+    started = time.perf_counter()
+    with torch.inference_mode():
+        output = model.generate(
+            ids,
+            attention_mask=torch.ones_like(ids),
+            do_sample=True,
+            temperature=law.temperature,
+            top_k=0,
+            top_p=1.0,
+            max_new_tokens=law.max_new_tokens,
+            pad_token_id=eos,
+        )
+    seconds = time.perf_counter() - started
+    rows = output[:, len(prompt) :].tolist()
+    tokens = sum(row.index(eos) + 1 if eos in row else len(row) for row in rows)
+    return Measurement(tokens, seconds)
+
+
+def ratio_interval(a: list[float], b: list[float], draws: int = 4000) -> tuple[float, float, float]:
+    """Return the median ratio a/b over pairs with a 95 % bootstrap interval."""
+    ratios = np.array(a) / np.array(b)
+    generator = np.random.default_rng(0)
+    medians = np.median(generator.choice(ratios, (draws, len(ratios))), axis=1)
+    return float(np.median(ratios)), float(np.quantile(medians, 0.025)), float(np.quantile(medians, 0.975))
+
+
+def variants(arguments: argparse.Namespace, law: SamplingParams) -> tuple[dict[str, Callable[..., Measurement]], dict[str, Decoder]]:
+    """Return a function for each variant, and our decoders."""
+    def ours(target: Target, name: str, max_batch: int) -> Decoder:
+        config = EngineConfig(target=arguments.target, drafter=name, max_batch=max_batch)
+        return Decoder(target, drafter(name), config)
+
+    bitwise = load_target(EngineConfig(target=arguments.target, threads=arguments.threads))
+    fast = load_target(EngineConfig(target=arguments.target, numerics="fast", threads=arguments.threads))
+    n = arguments.n
+    decoders = {
+        "stand": ours(bitwise, "stand", n),
+        "plain": ours(bitwise, "none", n),
+        "plain again": ours(bitwise, "none", n),
+        "plain fast": ours(fast, "none", n),
+    }
+    functions: dict[str, Callable[..., Measurement]] = {
+        name: lambda prompt, problem_id, decoder=decoder: decode_ours(decoder, prompt, problem_id, law, n, n)
+        for name, decoder in decoders.items()
+    }
+    stock = AutoModelForCausalLM.from_pretrained(locate(arguments.target), dtype=torch.float32)
+    functions["generate"] = lambda prompt, problem_id: generate_stock(
+        stock, prompt, law, n, bitwise.eos_ids[0], trajectory_seed(0, problem_id, []) % 2**31
+    )
+    decoders["sequential"] = ours(bitwise, "stand", 1)
+    return functions, decoders
+
+
+def main() -> None:
+    """Run the benchmark."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--target", default="smollm2")
+    parser.add_argument("--problems", type=Path, default=Path("../shared/data/gsm8k_test.jsonl.gz"))
+    parser.add_argument("--pairs", type=int, default=10, help="problems; each is one pair of every two variants")
+    parser.add_argument("-n", type=int, default=16, help="samples a problem")
+    parser.add_argument("--max-new-tokens", type=int, default=256)
+    parser.add_argument("--threads", type=int, default=None)
+    parser.add_argument("--sequential", type=int, default=2, help="problems decoded one trajectory after another, for tau by index")
+    parser.add_argument("--out", type=Path, default=None, help="JSON file for the figures")
+    arguments = parser.parse_args()
+    law = SamplingParams(temperature=0.7, max_new_tokens=arguments.max_new_tokens)
+    functions, decoders = variants(arguments, law)
+    tokenizer = decoders["plain"].target.tokenizer
+    problems = read_problems(arguments.problems)[: arguments.pairs]
+    results: dict[str, list[Measurement]] = {name: [] for name in functions}
+    for i, problem in enumerate(problems):
+        prompt = render(problem, tokenizer, "chat")
+        names = list(functions)
+        for name in names[i % len(names) :] + names[: i % len(names)]:
+            results[name].append(functions[name](prompt, problem.id))
+        line = "  ".join(f"{name} {results[name][-1].rate:.0f}" for name in names)
+        print(f"{i + 1}/{len(problems)} {problem.id}: tokens/s {line}", flush=True)  # noqa: T201
+        if results["stand"][-1].outputs != results["plain"][-1].outputs:
+            raise SystemExit(f"{problem.id}: tokens differ between drafts and plain decoding")
+    sequential = [
+        decode_ours(decoders["sequential"], render(problem, tokenizer, "chat"), problem.id, law, arguments.n, 1)
+        for problem in problems[: arguments.sequential]
+    ]
+    summary = summarise(results, decoders, sequential)
+    print(json.dumps(summary, indent=2))  # noqa: T201
+    if arguments.out:
+        arguments.out.write_text(json.dumps(summary, indent=2))
+
+
+def summarise(
+    results: dict[str, list[Measurement]], decoders: dict[str, Decoder], sequential: list[Measurement]
+) -> dict[str, object]:
+    """Return all figures by name."""
+    rates = {name: [m.rate for m in measurements] for name, measurements in results.items()}
+    pairs = [("stand", "generate"), ("plain", "generate"), ("stand", "plain"), ("plain", "plain again"), ("plain", "plain fast")]
+    counters = {name: decoder.statistics() for name, decoder in decoders.items()}
+    cost = decoders["stand"].cost_model
+    return {
+        "machine": f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}, float32, 1 node",
+        "tokens_per_second": {name: round(float(np.median(values)), 1) for name, values in rates.items()},
+        "ratios": {f"{a} / {b}": [round(x, 3) for x in ratio_interval(rates[a], rates[b])] for a, b in pairs},
+        "tau": {
+            name: round(c["committed_tokens"] / c["decoding_steps"], 3) for name, c in counters.items() if c["decoding_steps"]
+        },
+        "tau_by_index_lockstep": _tau_by_index(results["stand"]),
+        "tau_by_index_sequential": _tau_by_index(sequential),
+        "milliseconds_per_pass": {
+            name: {key[:-2]: round(1000 * c[key] / c["passes"], 2) for key in c if key.endswith("_s")}
+            for name, c in counters.items()
+            if c["passes"]
+        },
+        "cost_curve_ms": [(n, round(1000 * s, 1)) for n, s in cost.table()] if cost else [],
+    }
+
+
+def _tau_by_index(measurements: list[Measurement]) -> list[float]:
+    if not measurements:
+        return []
+    tokens = np.array([[len(output) for output in m.outputs] for m in measurements], float)
+    steps = np.array([m.steps for m in measurements], float)
+    return [round(float(x), 2) for x in tokens.sum(0) / np.maximum(steps.sum(0), 1)]
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,97 @@
+"""What n-gram tables tell each other: counts and integer sums to add, context by context.
+
+Sums commute, so deltas may be coalesced and merged in any order and grouping. Nothing is cut here: cuts to the most
+probable ids do not commute and happen in tables and snapshots, which are views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["ORDERS", "PROBABILITY_ONE", "ContextDelta", "ScopeDelta", "coalesce"]
+
+ORDERS = 4
+"""Longest context in tokens; a table has one order for each length from 1 to this."""
+PROBABILITY_ONE = 65535
+"""A probability of 1 as an integer."""
+
+
+@dataclass(frozen=True, slots=True)
+class ContextDelta:
+    """Observations of `n` contexts with `m` summed probabilities in all.
+
+    Attributes:
+        key: `[n]` uint64, hash of the context's order and tokens.
+        order: `[n]` uint8, tokens in the context.
+        count: `[n]` int64, observations.
+        start: `[n + 1]` int64, context `i` owns entries `start[i]` to `start[i + 1]` of `ids` and `sums`.
+        ids: `[m]` int32.
+        sums: `[m]` int64, sums of quantised probabilities, positive.
+    """
+
+    key: NDArray[np.uint64]
+    order: NDArray[np.uint8]
+    count: NDArray[np.int64]
+    start: NDArray[np.int64]
+    ids: NDArray[np.int32]
+    sums: NDArray[np.int64]
+
+    @property
+    def n_contexts(self) -> int:
+        """Number of contexts."""
+        return len(self.key)
+
+    @classmethod
+    def empty(cls) -> ContextDelta:
+        """Return the delta that changes nothing."""
+        return cls(
+            key=np.zeros(0, np.uint64),
+            order=np.zeros(0, np.uint8),
+            count=np.zeros(0, np.int64),
+            start=np.zeros(1, np.int64),
+            ids=np.zeros(0, np.int32),
+            sums=np.zeros(0, np.int64),
+        )
+
+    def cut(self, n_ids: int) -> ContextDelta:
+        """Return the delta with at most `n_ids` ids a context, the largest sums, ties to the lowest id; for views only."""
+        owner = np.repeat(np.arange(self.n_contexts), np.diff(self.start))
+        ranked = np.lexsort((self.ids, -self.sums, owner))
+        rank = np.arange(len(ranked)) - self.start[owner]
+        kept = np.sort(ranked[rank < n_ids])
+        start = np.searchsorted(owner[kept], np.arange(self.n_contexts + 1))
+        return ContextDelta(self.key, self.order, self.count, start, self.ids[kept], self.sums[kept])
+
+
+@dataclass(frozen=True, slots=True)
+class ScopeDelta:
+    """A delta for the tables of one scope."""
+
+    scope: str
+    contexts: ContextDelta
+
+
+def coalesce(deltas: Sequence[ContextDelta]) -> ContextDelta:
+    """Add deltas up in canonical form: every key once, ascending, and every id of a key once, ascending."""
+    if not deltas:
+        return ContextDelta.empty()
+    key, first, group = np.unique(np.concatenate([d.key for d in deltas]), return_index=True, return_inverse=True)
+    count = np.zeros(len(key), np.int64)
+    np.add.at(count, group, np.concatenate([d.count for d in deltas]))
+    owner = np.repeat(group, np.concatenate([np.diff(d.start) for d in deltas]))
+    ids = np.concatenate([d.ids for d in deltas])
+    pair, place = np.unique(owner << 32 | ids, return_inverse=True)
+    sums = np.zeros(len(pair), np.int64)
+    np.add.at(sums, place, np.concatenate([d.sums for d in deltas]))
+    return ContextDelta(
+        key=key,
+        order=np.concatenate([d.order for d in deltas])[first],
+        count=count,
+        start=np.searchsorted(pair >> 32, np.arange(len(key) + 1)),
+        ids=(pair & 0xFFFFFFFF).astype(np.int32),
+        sums=sums,
+    )

@@ -1,0 +1,152 @@
+"""The whole chain over a real Ray, with toy decoders."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+import signal
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.toys_decoder import expected_output, toy_engine
+from tts_orch.actors._remote import remote
+from tts_orch.config import EngineConfig, LawConfig, MajorityVote
+from tts_orch.errors import ClusterError, ConfigError, TargetError, WorkerLostError
+from tts_orch.orchestrator import Orchestrator
+from tts_orch.policies.search.context import SearchContext
+from tts_orch.records import Problem, SearchResult
+from tts_orch.seeds import trajectory_seed
+
+pytestmark = [pytest.mark.timeout(90), pytest.mark.usefixtures("ray_session")]
+
+PROBLEM = Problem("p", "seven")
+LAW = LawConfig(max_new_tokens=80)
+
+
+def orchestrator(workers: int = 1, on_tokens: Any = lambda n: None, **decoder: Any) -> Orchestrator:
+    make_engine = functools.partial(toy_engine, **decoder)
+    return Orchestrator("toy", workers=workers, max_batch=8, make_engine=make_engine, on_tokens=on_tokens)
+
+
+def truth(problem_id: str = "p", n: int = 12, seed: int = 3) -> list[list[int]]:
+    seeds = [trajectory_seed(seed, problem_id, [i]) for i in range(n)]
+    return [expected_output(trajectory, len("seven"), LAW.max_new_tokens) for trajectory in seeds]
+
+
+def outputs(result: SearchResult) -> list[list[int]]:
+    return [list(candidate.token_ids) for candidate in result.candidates]
+
+
+def test_search_in_plain_code_and_from_a_running_loop() -> None:
+    async def twins(session: Orchestrator) -> tuple[SearchResult, list[SearchResult]]:
+        problems = [Problem(str(i), "seven") for i in range(5)]
+        streamed = session.asearch_many(problems, MajorityVote(n=2), seed=3, law=LAW)
+        one = asyncio.create_task(session.asearch(PROBLEM, MajorityVote(n=12), seed=3, law=LAW))
+        return await one, [result async for result in streamed]
+
+    with orchestrator() as session:
+        result = session.search(PROBLEM, MajorityVote(n=12), seed=3, law=LAW)
+        assert outputs(result) == truth()
+        again, many = asyncio.run(twins(session))
+        assert outputs(again) == truth()
+        assert {result.problem_id: outputs(result) for result in many} == {str(i): truth(str(i), 2) for i in range(5)}
+        assert session.search("seven", MajorityVote(n=1)).problem_id != session.search("seven").problem_id
+        assert session.statistics()["committed_tokens"] > 0
+
+
+def test_a_killed_worker_changes_no_token() -> None:
+    killed: list[int] = []
+    arrived = 0
+
+    def kill_one(n_tokens: int) -> None:
+        nonlocal arrived
+        arrived += n_tokens
+        if arrived > 40 and not killed:
+            killed.append(int(session.workers[0].worker.partition(":")[2]))
+            os.kill(killed[0], signal.SIGKILL)
+
+    with orchestrator(workers=2, on_tokens=kill_one, delay_s=0.05) as session:
+        result = session.search(PROBLEM, MajorityVote(n=12), seed=3, law=LAW)
+        assert killed
+        assert outputs(result) == truth()
+
+
+def test_a_worker_that_dies_in_a_step_is_replaced(tmp_path: Path) -> None:
+    with orchestrator(die_after=60, die_once=tmp_path / "died", delay_s=0.05) as session:
+        before = session.workers[0].worker
+        result = session.search(PROBLEM, MajorityVote(n=12), seed=3, law=LAW)
+        assert outputs(result) == truth()
+        assert session.workers[0].worker != before
+
+
+def test_a_method_of_the_users_own() -> None:
+    async def longest(problem: Problem, context: SearchContext) -> SearchResult:
+        root = await context.root(problem)
+        candidates = [candidate async for candidate in context.sample([root], n=3)]
+        best = max(candidates, key=lambda candidate: candidate.n_tokens)
+        return SearchResult(problem.id, "longest", best.text, candidates, best.path)
+
+    with orchestrator() as session:
+        result = session.search(PROBLEM, longest, seed=3, law=LAW)
+        assert len(result.candidates) == 3
+        assert result.generated_tokens == sum(map(len, truth(n=3)))
+        refused = session.search(Problem("long", "x" * 600), MajorityVote(n=1))
+        assert "too many" in refused.candidates[0].message
+
+
+def test_an_interrupt_ends_the_search_and_leaves_a_usable_orchestrator() -> None:
+    problems = [Problem(str(i), "seven") for i in range(500)]
+    with orchestrator(delay_s=0.05) as session:
+        threading.Timer(1.0, signal.raise_signal, [signal.SIGINT]).start()
+        with pytest.raises(KeyboardInterrupt):
+            list(session.search_many(problems, MajorityVote(n=8), law=LAW))
+        assert outputs(session.search(PROBLEM, MajorityVote(n=12), seed=3, law=LAW)) == truth()
+
+
+def _no_such_model(config: EngineConfig, log: Any) -> Any:
+    raise TargetError(f"{config.target}: no such model; give a folder")
+
+
+def test_mistakes_are_one_line() -> None:
+    with pytest.raises(TargetError, match=r"^toy: no such model; give a folder$"):
+        Orchestrator("toy", make_engine=_no_such_model)
+    with pytest.raises(ConfigError, match=r"^store: redis:// is not available"):
+        Orchestrator("toy", store="redis://:secret@host")
+    with pytest.raises(ConfigError, match="GPU"):
+        Orchestrator("toy", device="cuda")
+    with pytest.raises(ConfigError, match="did you mean"):
+        Orchestrator("toy", draft="stand")
+
+
+class Hosted:
+    """A plain class for the boundary's own tests."""
+
+    def slow(self, seconds: float) -> str:
+        time.sleep(seconds)
+        return "slept"
+
+    def die(self) -> None:
+        os._exit(1)
+
+    def ping(self) -> int:
+        return os.getpid()
+
+
+def test_the_boundary_keeps_deadlines_and_tells_failures_apart() -> None:
+    async def scenario() -> None:
+        hosted = remote(Hosted, max_concurrency=2)
+        actor = await hosted.create(30, {"num_cpus": 0})
+        with pytest.raises(TimeoutError, match=r"0\.2 s"):
+            await actor.call(0.2, Hosted.slow, 1.0)
+        assert await actor.call_health(5, Hosted.ping) != os.getpid()
+        with pytest.raises(WorkerLostError):
+            await actor.call(10, Hosted.die)
+        with pytest.raises(ClusterError, match=r"CPU: want 64, have 2, .*ray status"):
+            await hosted.create(1, {"num_cpus": 64})
+
+    asyncio.run(scenario())

@@ -1,0 +1,418 @@
+"""The controller against verifiers in the same event loop, which lose replies, die and lie on demand."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import aclosing
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tests.toys_decoder import MAX_CONTEXT, ToyDecoder, ToyTokenizer, expected_output, toy_engine
+from tts_orch.actors._chunk_buffer import merge_chunks
+from tts_orch.actors._engine_thread import EngineThread
+from tts_orch.actors.problem_context import (
+    ProblemContext,
+    SearchPlan,
+    SearchServices,
+    VolatileJournal,
+)
+from tts_orch.actors.search_controller import SearchController
+from tts_orch.actors.search_runner import search, search_many
+from tts_orch.actors.target_verifier import TargetVerifierCore, VerifierDescription
+from tts_orch.config import EngineConfig, MajorityVote
+from tts_orch.errors import ClusterError, ConfigError, WorkerLostError
+from tts_orch.policies.search.context import SearchContext
+from tts_orch.policies.search.majority_vote import majority_vote
+from tts_orch.records import (
+    Candidate,
+    Chunk,
+    DecodeRequest,
+    FinishReason,
+    IntArray,
+    Path,
+    Prefix,
+    Problem,
+    SamplingParams,
+    SearchResult,
+    StepRule,
+)
+from tts_orch.seeds import trajectory_seed
+from tts_orch.tasks.classes import answer_classes
+
+pytestmark = pytest.mark.timeout(60)
+
+LAW = SamplingParams(max_new_tokens=60)
+Fault = Callable[[int], str | None]
+
+
+class LocalVerifier:
+    """A verifier stepped in the event loop; `fault(call number)` is "lose", "die", "silent" or None.
+
+    "lose" does everything but the reply is lost; "die" ends it in the middle of a call; "silent" hangs it for good.
+    """
+
+    def __init__(self, name: str, fault: Fault = lambda call: None, capacity: int = 4, fingerprint: str = "f") -> None:
+        self.description = VerifierDescription(name, fingerprint, "w", "bitwise", capacity, MAX_CONTEXT, ToyTokenizer())
+        self.decoder = ToyDecoder(capacity=capacity)
+        self.submitted: list[str] = []
+        self.requests: list[DecodeRequest] = []
+        self.is_dead = False
+        self.was_closed = False
+        self._fault = fault
+        self._call = 0
+        self._chunks: list[Chunk] = []
+
+    async def exchange(
+        self, submit: Sequence[DecodeRequest], cancel: Sequence[str], acknowledged: int
+    ) -> tuple[int, list[Chunk]]:
+        await asyncio.sleep(0)
+        self._call += 1
+        fault = self._fault(self._call)
+        if fault == "die":
+            self.is_dead = True
+        if self.is_dead:
+            raise WorkerLostError(f"{self.description.worker} died")
+        if fault == "silent":
+            raise TimeoutError("no reply")
+        for request in submit:
+            if request.candidate_id not in self.submitted:
+                self.submitted.append(request.candidate_id)
+                self.requests.append(request)
+                self.decoder.submit(request)
+        for candidate_id in cancel:
+            self.decoder.cancel(candidate_id)
+        self._chunks.extend(self.decoder.step())
+        if fault == "lose":
+            raise TimeoutError("no reply")
+        return len(self._chunks), self._chunks[acknowledged:]
+
+    async def ping(self) -> None:
+        if self.is_dead:
+            raise WorkerLostError("dead")
+
+    async def statistics(self) -> dict[str, float]:
+        return self.decoder.statistics()
+
+    async def close_scope(self, scope: str) -> None:
+        pass
+
+    async def close(self) -> None:
+        self.was_closed = True
+
+    def kill(self) -> None:
+        self.is_dead = True
+
+
+class DictJournal(VolatileJournal):
+    """Remembers candidates in memory."""
+
+    def __init__(self) -> None:
+        self.lines: list[Candidate] = []
+
+    def finished(self, problem_id: str, path: Path, seed: int) -> Candidate | None:
+        found = [c for c in self.lines if (c.problem_id, c.path, c.seed) == (problem_id, path, seed) and c.is_complete]
+        return found[0] if found else None
+
+    def record(self, candidate: Candidate) -> None:
+        self.lines.append(candidate)
+
+
+def tokenise(problem: Problem) -> IntArray:
+    return np.arange(1, len(problem.prompt or "") + 1, dtype=np.int32)
+
+
+def extract(problem: Problem, text: str) -> str | None:
+    return text.split()[-1] if text else None
+
+
+def services_of(
+    controller: SearchController, on_candidate: Callable[[Candidate], None] = lambda c: None
+) -> SearchServices:
+    return SearchServices(controller, "w", tokenise, ToyTokenizer().decode, extract, answer_classes, on_candidate)
+
+
+def plan_of(n: int, **options: Any) -> SearchPlan:
+    async def policy(problem: Problem, context: SearchContext) -> SearchResult:
+        return await majority_vote(problem, context, MajorityVote(n=n))
+
+    return SearchPlan(**{"policy": policy, "n": n, "law": LAW, "seed": 5, "journal": VolatileJournal(), **options})
+
+
+def factory(*verifiers: LocalVerifier | Exception) -> Callable[[], Awaitable[LocalVerifier]]:
+    waiting = iter(verifiers)
+
+    async def start() -> LocalVerifier:
+        await asyncio.sleep(0)
+        verifier = next(waiting, ClusterError("no more verifiers"))
+        if isinstance(verifier, Exception):
+            raise verifier
+        return verifier
+
+    return start
+
+
+async def solve(*verifiers: LocalVerifier | Exception, n_started: int = 1, n: int = 9) -> SearchResult:
+    """Search one problem with the first `n_started` verifiers; the rest are replacements."""
+    controller = SearchController(factory(*verifiers), n_started)
+    await controller.start()
+    try:
+        return await search(Problem("p", "prompt"), 0, plan_of(n), services_of(controller))
+    finally:
+        await controller.close()
+
+
+def outputs(result: SearchResult) -> list[list[int]]:
+    return [list(candidate.token_ids) for candidate in result.candidates]
+
+
+def truth(problem_id: str = "p", n: int = 9, prompt_length: int = len("prompt")) -> list[list[int]]:
+    seeds = [trajectory_seed(5, problem_id, [i]) for i in range(n)]
+    return [expected_output(seed, prompt_length, LAW.max_new_tokens) for seed in seeds]
+
+
+def at(*calls: int, fault: str) -> Fault:
+    return lambda call: fault if call in calls else None
+
+
+def run(work: Coroutine[Any, Any, Any]) -> Any:
+    return asyncio.run(asyncio.wait_for(work, 30))
+
+
+def test_tokens_are_those_of_the_seeds() -> None:
+    result = run(solve(LocalVerifier("a")))
+    assert outputs(result) == truth()
+    assert len({len(output) for output in truth()}) > 2  # candidates end at different times
+    assert result.generated_tokens == sum(map(len, truth()))
+
+
+def test_a_dead_worker_costs_no_token() -> None:
+    dying, healthy = LocalVerifier("a", at(5, fault="die")), LocalVerifier("b")
+    result = run(solve(dying, healthy, ClusterError("full"), n_started=2))
+    assert outputs(result) == truth()
+    assert {candidate.worker for candidate in result.candidates} >= {"b"}
+    moved = [request for request in healthy.requests if len(request.token_ids) > request.prompt_length]
+    assert moved, "nothing was resubmitted with the tokens received so far"
+    assert all(request.statistics_from == len(request.token_ids) for request in moved)
+
+
+def test_a_replacement_is_started_when_none_is_left() -> None:
+    result = run(solve(LocalVerifier("a", at(4, fault="die")), LocalVerifier("b")))
+    assert outputs(result) == truth()
+
+
+@pytest.mark.parametrize("lost", [(1,), (2, 5, 6), tuple(range(1, 60, 2))])
+def test_lost_replies_lose_and_double_nothing(lost: tuple[int, ...]) -> None:
+    verifier = LocalVerifier("a", at(*lost, fault="lose"))
+    result = run(solve(verifier))
+    assert outputs(result) == truth()
+    assert len(verifier.submitted) == len(set(verifier.submitted)) == 9
+
+
+def test_a_worker_that_answers_pings_only_is_replaced() -> None:
+    silent = LocalVerifier("a", lambda call: "silent" if call >= 3 else None)
+    result = run(solve(silent, LocalVerifier("b")))
+    assert outputs(result) == truth()
+    assert silent.is_dead
+
+
+def test_a_candidate_goes_on_only_with_its_own_fingerprint() -> None:
+    dying = LocalVerifier("a", at(6, fault="die"), fingerprint="f")
+    other = LocalVerifier("b", fingerprint="g")
+    same = LocalVerifier("c", fingerprint="f")
+    result = run(solve(dying, other, same, n_started=2))
+    assert outputs(result) == truth()
+    assert same.requests
+    assert all(len(request.token_ids) == request.prompt_length for request in other.requests)
+
+
+def test_without_its_fingerprint_a_begun_candidate_fails_and_the_others_go_on() -> None:
+    dying = LocalVerifier("a", at(6, fault="die"), fingerprint="f")
+    result = run(solve(dying, LocalVerifier("b", fingerprint="g"), ClusterError("full"), n_started=2))
+    failed = [c for c in result.candidates if c.finish_reason is FinishReason.ERROR]
+    assert failed
+    assert all("fingerprint f" in candidate.message for candidate in failed)
+    for candidate, expected in zip(result.candidates, truth(), strict=True):
+        assert list(candidate.token_ids) == expected[: len(candidate.token_ids)]
+        assert candidate.finish_reason is FinishReason.ERROR or len(candidate.token_ids) == len(expected)
+
+
+def test_a_candidate_is_given_up_after_three_workers_died_under_it() -> None:
+    async def scenario() -> tuple[FinishReason | None, str]:
+        dying = (LocalVerifier(str(i), lambda call: "die" if call > 1 else None) for i in range(3))
+        controller = SearchController(factory(*dying, LocalVerifier("d")), 1)
+        await controller.start()
+        live = controller.decode(DecodeRequest("c", tokenise(Problem("p", "x")), 1, 40, LAW), "p", 0)
+        decoded = await live.decoded
+        await controller.close()
+        return decoded.chunk.finish_reason, decoded.chunk.message
+
+    reason, message = run(scenario())
+    assert reason is FinishReason.ERROR
+    assert "3 workers" in message
+
+
+def test_with_no_verifier_left_the_run_fails_with_the_reason() -> None:
+    with pytest.raises(ClusterError, match=r"no verifier is left: .*no more verifiers"):
+        run(solve(LocalVerifier("a", at(4, fault="die"))))
+
+
+def test_a_chunk_out_of_place_is_an_error_not_a_wrong_text() -> None:
+    class Liar(LocalVerifier):
+        async def exchange(self, *arguments: Any) -> tuple[int, list[Chunk]]:
+            sequence, chunks = await super().exchange(*arguments)
+            return sequence, chunks[1:] if self._call == 2 else chunks
+
+    result = run(solve(Liar("a"), n=3))
+    assert [c.finish_reason is FinishReason.ERROR for c in result.candidates].count(True) == 1
+    assert "was due" in next(c.message for c in result.candidates if not c.is_complete)
+
+
+def test_closing_a_sample_cancels_the_rest_and_counts_it() -> None:
+    verifier = LocalVerifier("a")
+    seen: list[Candidate] = []
+
+    async def first_only(problem: Problem, context: SearchContext) -> SearchResult:
+        async with aclosing(context.sample([await context.root(problem)], n=6)) as stream:
+            candidate = await anext(stream)
+        return SearchResult(problem.id, "first_only", candidate.answer, [candidate])
+
+    async def scenario() -> SearchResult:
+        controller = SearchController(factory(verifier), 1)
+        await controller.start()
+        result = await search(
+            Problem("p", "prompt"), 0, plan_of(1, policy=first_only), services_of(controller, seen.append)
+        )
+        assert verifier.decoder.is_idle, "cancelled candidates still hold their places"
+        await controller.close()
+        return result
+
+    result = run(scenario())
+    assert sorted(c.finish_reason for c in seen).count(FinishReason.CANCELLED) >= 4
+    assert result.generated_tokens == sum(candidate.n_tokens for candidate in seen) == verifier.decoder.committed
+    assert result.kept_tokens < result.generated_tokens
+
+
+def test_lower_priority_numbers_go_first() -> None:
+    verifier = LocalVerifier("a", capacity=1)
+
+    async def scenario() -> None:
+        controller = SearchController(factory(verifier), 1)
+        await controller.start()
+        prompt = tokenise(Problem("p", "prompt"))
+        live = [
+            controller.decode(DecodeRequest(str(i), prompt, 6, i, LAW, priority=priority), "p", 0)
+            for i, priority in enumerate((2, 1, 0, 1))
+        ]
+        await asyncio.gather(*(one.decoded for one in live))
+        await controller.close()
+
+    run(scenario())
+    assert [candidate_id[0] for candidate_id in verifier.submitted] == ["2", "1", "3", "0"]
+
+
+def test_samples_of_a_problem_stay_together_where_the_load_allows() -> None:
+    verifiers = LocalVerifier("a"), LocalVerifier("b")
+
+    async def scenario() -> None:
+        controller = SearchController(factory(*verifiers), 2)
+        await controller.start()
+        problems = [Problem(str(i), "prompt") for i in range(24)]
+        results = [r async for r in search_many(problems, plan_of(4), services_of(controller))]
+        assert sorted(r.problem_id for r in results) == sorted(p.id for p in problems)
+        await controller.close()
+
+    run(scenario())
+    homes = [{candidate_id.split("/")[0] for candidate_id in verifier.submitted} for verifier in verifiers]
+    assert len(homes[0] & homes[1]) <= 14  # 23 if verifiers took what comes first
+    assert min(len(verifier.submitted) for verifier in verifiers) >= 40  # of 96
+
+
+def test_problems_advance_by_themselves_and_are_drawn_as_needed() -> None:
+    drawn: list[str] = []
+
+    def problems() -> Any:
+        for i in range(200):
+            drawn.append(str(i))
+            yield Problem(str(i), "prompt")
+
+    async def scenario() -> None:
+        controller = SearchController(factory(LocalVerifier("a")), 1)
+        await controller.start()
+        async with aclosing(search_many(problems(), plan_of(2), services_of(controller))) as results:
+            for _ in range(10):
+                await anext(results)
+        await controller.close()
+
+    run(scenario())
+    assert len(drawn) < 30
+
+
+def test_journaled_candidates_are_not_decoded_again() -> None:
+    journal = DictJournal()
+
+    async def scenario(n: int) -> tuple[SearchResult, LocalVerifier]:
+        verifier = LocalVerifier("a")
+        controller = SearchController(factory(verifier), 1)
+        await controller.start()
+        result = await search(Problem("p", "prompt"), 0, plan_of(n, journal=journal), services_of(controller))
+        await controller.close()
+        return result, verifier
+
+    run(scenario(4))
+    result, verifier = run(scenario(9))
+    assert outputs(result) == truth()
+    assert len(verifier.submitted) == 5
+    assert result.generated_tokens == sum(map(len, truth()))
+
+
+def test_steps_and_scores_are_refused_in_one_line() -> None:
+    async def scenario() -> None:
+        controller = SearchController(factory(LocalVerifier("a")), 1)
+        context = ProblemContext(Problem("p", "x"), 0, plan_of(1), services_of(controller))
+        prefix = Prefix("p", np.ones(1, np.int32), 1)
+        with pytest.raises(ConfigError, match="step"):
+            await anext(context.sample([prefix], n=1, step=StepRule()))
+        with pytest.raises(ConfigError, match="reward model"):
+            await context.score([])
+
+    run(scenario())
+
+
+def test_the_core_keeps_chunks_until_they_are_acknowledged() -> None:
+    core = TargetVerifierCore(EngineConfig(target="toy"), toy_engine)
+    core.load()
+    request = DecodeRequest("c", np.ones(3, np.int32), 3, 40, LAW)
+    first = _until_finished(core, [request])
+    again = core.exchange([request], [], 0, 0.2)
+    assert again[0] == first[0]
+    assert [c.token_ids.tolist() for c in again[1]] == [c.token_ids.tolist() for c in first[1]]
+    assert merge_chunks(again[1]).token_ids.tolist() == expected_output(40, 3, 60)
+    assert core.exchange([], [], first[0], 0.05) == (first[0], [])
+    too_long = DecodeRequest("d", np.ones(MAX_CONTEXT, np.int32), 3, 40, LAW)
+    _, (refusal,) = core.exchange([too_long], [], first[0], 5.0)
+    assert refusal.finish_reason is FinishReason.ERROR
+    assert "too many" in refusal.message
+    core.close()
+
+
+def _until_finished(core: TargetVerifierCore, submit: list[DecodeRequest]) -> tuple[int, list[Chunk]]:
+    for _ in itertools.repeat(None, 100):
+        reply = core.exchange(submit, [], 0, 1.0)
+        if any(chunk.finish_reason for chunk in reply[1]):
+            return reply
+    raise AssertionError("the candidate never finished")
+
+
+def test_an_engine_failure_is_raised_to_the_poll() -> None:
+    class Broken(ToyDecoder):
+        def step(self) -> list[Chunk]:
+            raise RuntimeError("bad kernel")
+
+    thread = EngineThread(Broken(), None)
+    thread.submit(DecodeRequest("c", np.ones(3, np.int32), 3, 40, LAW))
+    with pytest.raises(WorkerLostError, match="bad kernel"):
+        thread.buffer.read(0, 5.0)

@@ -1,0 +1,341 @@
+"""The command line: mistakes are one line, runs resume, settings win in order. No model takes part."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import types
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from tts_orch.cli import execute
+from tts_orch.cli.settings import run_options
+from tts_orch.config import EngineConfig, LawConfig, RunConfig
+from tts_orch.errors import TargetError, WorkerLostError
+from tts_orch.records import Candidate, FinishReason, Problem, SearchResult
+from tts_orch.seeds import trajectory_seed
+from tts_orch.testing import fake_candidate
+
+GOOD = ["run", "problems.jsonl", "--target", "toy", "--method", "majority_vote", "-n", "4", "--out", "out"]
+
+
+@dataclass(frozen=True)
+class FakeWorker:
+    worker: str = "host:1"
+    fingerprint: str = "f0"
+    weights_id: str = "w0"
+    numerics: str = "bitwise"
+    max_context: int = 100
+
+
+class FakeOrchestrator:
+    """Answers 8 with the even candidates and the candidate's own number with the odd ones."""
+
+    decoded: list[tuple[str, tuple[int, ...]]] = []  # noqa: RUF012 - watched by the tests, emptied by the fixture
+    created: list[dict[str, Any]] = []  # noqa: RUF012
+    stop_after: int | None = None
+    drifts = False
+
+    def __init__(self, *, engine: EngineConfig, on_candidate: Callable[[Candidate], None], **settings: Any) -> None:
+        if engine.target == "nowhere":
+            raise TargetError("nowhere: unknown model; give another")
+        self.created.append({"engine": engine, **settings})
+        self.workers = [FakeWorker()]
+        self._on_candidate = on_candidate
+        self._on_tokens = settings["on_tokens"]
+
+    def __enter__(self) -> FakeOrchestrator:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def search_many(
+        self, problems: Iterable[Problem], method: Any, *, seed: int, law: Any, journal: Any
+    ) -> Iterator[SearchResult]:
+        for problem in problems:
+            found = [self._candidate(problem, index, seed, journal) for index in range(method.n)]
+            yield SearchResult(problem.id, method.name, "8", found, (0,), {"8": 1.0}, sum(c.n_tokens for c in found))
+
+    def search(self, problem: Problem, method: Any, *, seed: int, law: Any, use_drafts: bool) -> SearchResult:
+        shift = int(self.drifts and use_drafts)
+        found = [fake_candidate("8", (i,), problem_id=problem.id, n_tokens=3 + shift) for i in range(method.n)]
+        return SearchResult(problem.id, method.name, "8", found)
+
+    def _candidate(self, problem: Problem, index: int, run_seed: int, journal: Any) -> Candidate:
+        seed = trajectory_seed(run_seed, problem.id, (index,))
+        candidate = journal.finished(problem.id, (index,), seed)
+        if candidate is None:
+            if len(self.decoded) == self.stop_after:
+                os.kill(os.getpid(), signal.SIGTERM)
+            answer = str(index) if index % 2 else "8"
+            candidate = Candidate(
+                problem.id, (index,), seed, (1, 2, index), answer, FinishReason.EOS, answer, verify_steps=2
+            )
+            self.decoded.append((problem.id, (index,)))
+            self._on_tokens(3)
+            journal.record(candidate)
+        self._on_candidate(candidate)
+        return candidate
+
+
+@pytest.fixture(autouse=True)
+def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[FakeOrchestrator]]:
+    module = types.ModuleType("tts_orch.orchestrator")
+    module.Orchestrator = FakeOrchestrator  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "tts_orch.orchestrator", module)
+    monkeypatch.setattr(FakeOrchestrator, "decoded", [])
+    monkeypatch.setattr(FakeOrchestrator, "created", [])
+    monkeypatch.chdir(tmp_path)
+    write_problems({"id": "a", "prompt": "4 + 4?", "answer": "8"}, {"id": "b", "prompt": "1 + 2?", "answer": "3"})
+    before = signal.getsignal(signal.SIGTERM)
+    yield FakeOrchestrator
+    signal.signal(signal.SIGTERM, before)
+
+
+def write_problems(*problems: dict[str, Any]) -> None:
+    Path("problems.jsonl").write_text("".join(json.dumps(problem) + "\n" for problem in problems))
+
+
+def lines(path: str) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in Path(path).read_text().splitlines()]
+
+
+# ---- mistakes
+
+
+def problem_file(*content: str) -> Callable[[], None]:
+    return lambda: (Path("problems.jsonl").write_text("\n".join(content)), None)[1]
+
+
+def yaml_file(content: str) -> Callable[[], None]:
+    return lambda: (Path("run.yaml").write_text(content), None)[1]
+
+
+def foreign_folder() -> None:
+    Path("out").mkdir()
+    Path("out/thesis.tex").write_text("")
+
+
+def unwritable_folder() -> None:
+    Path("out").write_text("a file")
+
+
+def earlier_run() -> None:
+    assert execute([*GOOD, "--seed", "7"]) == 0
+
+
+MISTAKES = [
+    (problem_file('{"id": "a", "prompt": "?"}', '{"id": "b", "pro'), [], r"problems\.jsonl:2: "),
+    (problem_file('{"id": "a"}'), [], r"problems\.jsonl:1: .*prompt"),
+    (problem_file('{"id": "a", "prompt": "?"}', '{"id": "a", "prompt": "!"}'), [], r"problems\.jsonl:2: .*'a'"),
+    (problem_file(""), [], "problems.jsonl: no problem"),
+    (lambda: Path("problems.jsonl").unlink(), [], "problems.jsonl: No such file"),
+    (None, ["--target", "nowhere"], "nowhere: unknown model"),
+    (None, ["--top-p", "0"], "top_p: .* greater than 0"),
+    (None, ["-n", "0"], "n: .* greater than or equal to 1"),
+    (None, ["-n", "many"], "'-n': 'many' is not a valid integer"),
+    (None, ["--temperature", "nan"], "temperature: "),
+    (None, ["--method", "magic"], "'magic' is not one of 'best_of_n', 'majority_vote'"),
+    (None, ["--choice", "borda"], "choice: unknown setting"),
+    (None, ["--temprature", "1"], "No such option.* '?--temprature.*--temperature"),
+    (None, ["--config", "missing.yaml"], "missing.yaml: No such file"),
+    (yaml_file("law: {topp: 1}"), ["--config", "run.yaml"], "topp: unknown setting; did you mean 'top_p'"),
+    (yaml_file("sead: 1"), ["--config", "run.yaml"], "sead: unknown setting; did you mean 'seed'"),
+    (yaml_file("law: [1"), ["--config", "run.yaml"], r"run\.yaml:\d+: not valid YAML"),
+    (foreign_folder, [], r"out: holds 'thesis\.tex'"),
+    (unwritable_folder, [], "out: File exists"),
+    (earlier_run, [], "out: seed is 7 in this folder and 0 now"),
+]
+
+
+@pytest.mark.parametrize(("prepare", "arguments", "message"), MISTAKES, ids=[mistake[2] for mistake in MISTAKES])
+def test_a_mistake_is_one_line_and_exit_code_2(
+    prepare: Callable[[], None] | None, arguments: list[str], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if prepare:
+        prepare()
+    capsys.readouterr()
+    assert execute([*GOOD, *arguments]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.count("\n") == 1
+    assert re.search(message, captured.err), captured.err
+
+
+def test_a_failure_at_run_time_is_one_line_and_exit_code_1(
+    fake: type[FakeOrchestrator], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise WorkerLostError("worker host:1 died\nand more")
+
+    monkeypatch.setattr(fake, "search_many", fail)
+    assert execute(GOOD) == 1
+    assert capsys.readouterr().err == "tts-orch: worker host:1 died and more\n"
+
+
+def test_an_error_of_ray_is_one_line_and_exit_code_1(
+    fake: type[FakeOrchestrator], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    class RayError(Exception):
+        pass
+
+    def fail(*_: object, **__: object) -> None:
+        raise RayError("ray::load()\n  File x\nOSError: the cluster is gone")
+
+    monkeypatch.setitem(sys.modules, "ray", types.SimpleNamespace(exceptions=types.SimpleNamespace(RayError=RayError)))
+    monkeypatch.setattr(fake, "search_many", fail)
+    assert execute(GOOD) == 1
+    assert capsys.readouterr().err == "tts-orch: Ray failed: OSError: the cluster is gone\n"
+
+
+# ---- runs
+
+
+def test_a_run_leaves_its_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(GOOD) == 0
+    assert len(lines("out/candidates.jsonl")) == 8
+    assert [(line["problem_id"], line["answer"], line["correct"]) for line in lines("out/results.jsonl")] == [
+        ("a", "8", True),
+        ("b", "8", False),
+    ]
+    output = capsys.readouterr().out
+    assert "2/2 problems  8 candidates" in output
+    assert "accuracy, majority_vote" in output
+
+
+def test_the_summary_counts_every_candidate() -> None:
+    execute(GOOD)
+    summary = json.loads(Path("out/summary.json").read_text())
+    assert summary["accuracy"]["at_1"]["mean"] == pytest.approx((2 / 4 + 1 / 4) / 2)  # a: 8 1 8 3, b: 8 1 8 3
+    assert summary["accuracy"]["of_method"]["mean"] == 0.5
+    assert summary["accuracy"]["pass_at"]["4"]["mean"] == 1.0
+    assert summary["accuracy"]["majority_at"]["4"]["mean"] == 0.5
+    assert list(summary["accuracy"]["pass_at"]) == ["1", "2", "4"]
+    assert (summary["kept_tokens"], summary["decoded_tokens"], summary["tau"]) == (24, 24, 1.5)
+    assert summary["finish_reasons"] == {"eos": 8}
+
+
+def test_problems_without_reference_answers_have_no_accuracy(capsys: pytest.CaptureFixture[str]) -> None:
+    write_problems({"id": "a", "prompt": "?"})
+    assert execute(GOOD) == 0
+    assert json.loads(Path("out/summary.json").read_text())["accuracy"] is None
+    assert "accuracy" not in capsys.readouterr().out
+
+
+def test_nothing_is_decoded_twice(fake: type[FakeOrchestrator]) -> None:
+    execute(GOOD)
+    assert execute(GOOD) == 0
+    assert len(fake.decoded) == 8
+    summary = json.loads(Path("out/summary.json").read_text())
+    assert summary["decoded_tokens"] == 24
+
+
+def test_a_larger_n_only_adds(fake: type[FakeOrchestrator]) -> None:
+    execute(GOOD)
+    assert execute([*GOOD, "-n", "6"]) == 0
+    assert fake.decoded[8:] == [("a", (4,)), ("a", (5,)), ("b", (4,)), ("b", (5,))]
+    assert [line["n"] for line in lines("out/results.jsonl")] == [6, 6]
+
+
+def test_a_larger_limit_only_adds(fake: type[FakeOrchestrator]) -> None:
+    execute([*GOOD, "--limit", "1"])
+    assert execute(GOOD) == 0
+    assert fake.decoded == [(name, (index,)) for name in "ab" for index in range(4)]
+
+
+def test_sigterm_leaves_a_folder_that_can_be_resumed(
+    fake: type[FakeOrchestrator], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(fake, "stop_after", 6)
+    assert execute(GOOD) == 130
+    assert capsys.readouterr().err == "tts-orch: interrupted; run the same command again to go on in out\n"
+    assert len(lines("out/candidates.jsonl")) == 6
+    assert json.loads(Path("out/summary.json").read_text())["n_finished"] == 1
+
+    monkeypatch.setattr(fake, "stop_after", None)
+    assert execute(GOOD) == 0
+    assert fake.decoded == [(name, (index,)) for name in "ab" for index in range(4)]
+    execute([*GOOD, "--out", "unbroken"])
+    for name in ("candidates.jsonl", "results.jsonl"):
+        assert lines(f"out/{name}") == lines(f"unbroken/{name}")
+
+
+def test_the_comparison_with_plain_decoding_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute([*GOOD, "--compare-plain", "2"]) == 0
+    assert "the same 24 tokens" in capsys.readouterr().out
+    comparison = json.loads(Path("out/summary.json").read_text())["plain_decoding"]
+    assert (comparison["n_problems"], comparison["n_tokens"]) == (2, 24)
+
+
+def test_drafts_that_change_a_token_fail_the_run(
+    fake: type[FakeOrchestrator], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(fake, "drifts", True)
+    assert execute([*GOOD, "--compare-plain", "1"]) == 1
+    assert (
+        "a: candidate [0] has token None at output position 3 without drafts and 0 with drafts"
+        in capsys.readouterr().err
+    )
+
+
+# ---- settings
+
+
+def test_options_win_over_the_yaml_file_and_it_wins_over_defaults(fake: type[FakeOrchestrator]) -> None:
+    yaml_file("{seed: 3, engine: {target: toy, drafter: none}, law: {temperature: 0.1, top_k: 5}, workers: 2}")()
+    arguments = ["--config", "run.yaml", "--temperature", "0.9", "--method", "best_of_n", "--choice", "borda"]
+    assert execute(["run", "problems.jsonl", *arguments]) == 0
+    written = yaml.safe_load(Path("runs/problems-best_of_n/config.yaml").read_text())
+    assert (written["law"]["temperature"], written["law"]["top_k"], written["law"]["top_p"]) == (0.9, 5, 1.0)
+    assert (written["seed"], written["method"]["choice"]) == (3, "borda")
+    assert (fake.created[0]["engine"].drafter, fake.created[0]["workers"]) == ("none", 2)
+
+
+def test_the_written_settings_are_a_yaml_file_that_resumes(fake: type[FakeOrchestrator]) -> None:
+    execute([*GOOD, "--stop", "x", "--stop", "y"])
+    assert execute(["run", "--config", "out/config.yaml"]) == 0
+    assert len(fake.decoded) == 8
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"]])
+def test_help_is_quick_and_loads_neither_torch_nor_ray(arguments: list[str]) -> None:
+    code = (
+        "import sys; from tts_orch.cli import execute; code = execute(sys.argv[1:]); "
+        "assert not {'torch', 'ray', 'transformers'} & set(sys.modules); sys.exit(code)"
+    )
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    ended = subprocess.run([sys.executable, "-c", code, *arguments], capture_output=True, text=True, check=False)
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    assert after.ru_utime - before.ru_utime < 1.0
+
+
+def test_help_of_run_teaches(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["run", "--help"]) == 0
+    text = capsys.readouterr().out
+    assert "tts-orch run problems.jsonl --target smollm2 --method majority_vote -n 16" in text
+    sections = ["Problems and method:", "Sampling:", "Engine:", "Cluster:"]
+    assert sorted(sections, key=text.index) == sections
+
+
+def test_every_setting_has_an_option_with_help() -> None:
+    options = run_options()
+    assert all(option.help for option in options)
+    places = {".".join(option.place) for option in options}
+    assert places >= {f"law.{name}" for name in LawConfig.model_fields} | {
+        f"engine.{name}" for name in EngineConfig.model_fields
+    }
+    assert places >= set(RunConfig.model_fields) - {"problems", "engine", "method", "law"}
+    flags = [flag for option in options for flag in option.opts]
+    assert len(flags) == len(set(flags))

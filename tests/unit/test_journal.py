@@ -1,0 +1,325 @@
+"""The journal and the run folder: kills, identity, growth, locks."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tts_orch.config import RunConfig, load_config
+from tts_orch.errors import RunFolderError
+from tts_orch.journal import Journal, read_candidates
+from tts_orch.records import Candidate, FinishReason, Problem, SearchResult
+from tts_orch.results import ProblemResult
+from tts_orch.run_folder import RunFolder
+
+TARGET = {"weights": "w0", "numerics": "bitwise"}
+PROBLEMS = [Problem(id=f"p{i}", prompt=f"{i} + {i}?", answer=str(2 * i)) for i in range(4)]
+
+
+def candidate(index: int = 0, problem_id: str = "p0", **changes: Any) -> Candidate:
+    plain = Candidate(
+        problem_id, (index,), 2**63 + index, (5, 7, index), "π = 3\n", FinishReason.EOS, "3", log_prob=-0.1
+    )
+    return dataclasses.replace(plain, **changes)
+
+
+def config(folder: Path, **changes: Any) -> RunConfig:
+    values: dict[str, Any] = {
+        "problems": "problems.jsonl",
+        "engine": {"target": "m"},
+        "method": {"name": "majority_vote", "n": 2},
+        "out": str(folder),
+    }
+    return RunConfig(**{**values, **changes})
+
+
+def begin(run: RunConfig, problems: list[Problem] = PROBLEMS, target: dict[str, str] = TARGET) -> None:
+    with RunFolder(run, problems) as folder:
+        folder.begin(target, ["f0"])
+
+
+def search_result(problem: Problem, n: int, reason: FinishReason = FinishReason.EOS) -> ProblemResult:
+    found = [candidate(i, problem.id, answer=problem.answer, finish_reason=reason) for i in range(n)]
+    return ProblemResult.of(problem, SearchResult(problem.id, "majority_vote", problem.answer, found), n)
+
+
+# ---- the journal
+
+
+def test_a_recorded_candidate_comes_back_equal(tmp_path: Path) -> None:
+    written = candidate(step_scores=(0.25, 1.0), path=(1, 0, 2), verify_steps=2, worker="host:1", fingerprint="f")
+    journal = Journal(tmp_path)
+    journal.record(written)
+    assert journal.finished("p0", (1, 0, 2), written.seed) == written
+    journal.close()
+    assert Journal(tmp_path).finished("p0", (1, 0, 2), written.seed) == written
+    assert read_candidates(tmp_path / "candidates.jsonl") == [written]
+
+
+def test_a_line_holds_every_field_and_the_derived_ones(tmp_path: Path) -> None:
+    Journal(tmp_path).record(candidate(verify_steps=2))
+    line = json.loads((tmp_path / "candidates.jsonl").read_text())
+    assert set(line) == {field.name for field in dataclasses.fields(Candidate)} | {"n_tokens", "tau"}
+    assert (line["n_tokens"], line["tau"], line["finish_reason"]) == (3, 1.5, "eos")
+
+
+def test_another_seed_or_path_is_another_candidate(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.record(candidate())
+    assert journal.finished("p0", (0,), 1) is None
+    assert journal.finished("p0", (1,), candidate().seed) is None
+    assert journal.finished("p1", (0,), candidate().seed) is None
+
+
+def test_failed_and_cancelled_candidates_are_done_again(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    journal.record(candidate(finish_reason=FinishReason.ERROR, message="lost"))
+    journal.record(candidate(finish_reason=FinishReason.CANCELLED))
+    assert journal.finished("p0", (0,), candidate().seed) is None
+    journal.record(candidate())
+    journal.record(candidate())
+    assert len((tmp_path / "candidates.jsonl").read_text().splitlines()) == 2
+    assert read_candidates(tmp_path / "candidates.jsonl") == [candidate()]
+
+
+@settings(max_examples=40, deadline=None)
+@given(cut=st.integers(min_value=0))
+def test_a_kill_in_the_middle_of_a_line_costs_that_line_only(
+    tmp_path_factory: pytest.TempPathFactory, cut: int
+) -> None:
+    folder = tmp_path_factory.mktemp("run")
+    journal = Journal(folder)
+    for index in range(3):
+        journal.record(candidate(index))
+    journal.close()
+    content = (folder / "candidates.jsonl").read_bytes()
+    cut %= len(content)
+    (folder / "candidates.jsonl").write_bytes(content[:cut])
+    complete = content[:cut].count(b"\n")
+
+    resumed = Journal(folder)
+    found = [resumed.finished("p0", (index,), candidate(index).seed) for index in range(3)]
+    assert found == [candidate(index) if index < complete else None for index in range(3)]
+    for index in range(3):
+        resumed.record(candidate(index))
+    resumed.close()
+    assert (folder / "candidates.jsonl").read_bytes() == content
+
+
+def test_an_unfinished_line_is_dropped_with_a_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "candidates.jsonl").write_text('{"problem_id": "p0", "pa')
+    Journal(tmp_path)
+    assert "unfinished last line" in caplog.text
+    assert (tmp_path / "candidates.jsonl").read_bytes() == b""
+
+
+@pytest.mark.parametrize(
+    "damage", ['{"problem_id": "p', "[]", '{"problem_id": "p0"}', "\x00\x00", '{"finish_reason": "bored"}']
+)
+def test_damage_elsewhere_names_file_and_line(tmp_path: Path, damage: str) -> None:
+    journal = Journal(tmp_path)
+    journal.record(candidate(0))
+    journal.close()
+    whole = (tmp_path / "candidates.jsonl").read_text()
+    (tmp_path / "candidates.jsonl").write_text(whole + damage + "\n" + whole)
+    with pytest.raises(RunFolderError, match=r"candidates\.jsonl:2: "):
+        Journal(tmp_path)
+
+
+def test_a_search_step_is_written_once(tmp_path: Path) -> None:
+    for _ in range(2):
+        journal = Journal(tmp_path)
+        journal.keep([candidate(0), candidate(2)])
+        journal.keep([candidate(1)])
+        journal.close()
+    steps = [json.loads(line) for line in (tmp_path / "steps.jsonl").read_text().splitlines()]
+    assert steps == [{"problem_id": "p0", "kept": [[0], [2]]}, {"problem_id": "p0", "kept": [[1]]}]
+
+
+# ---- identity
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"seed": 1}, "seed is 0 .* and 1 now"),
+        ({"law": {"temperature": 0.2}}, r"law\.temperature is 0\.7 .* and 0\.2 now"),
+        ({"law": {"stop": ["\n\n"]}}, r"law\.stop"),
+        ({"template": "raw"}, "template is 'auto' .* and 'raw' now"),
+        ({"method": {"name": "best_of_n", "n": 2}}, r"method\.name is 'majority_vote' .* and 'best_of_n' now"),
+        ({"engine": {"target": "m", "dtype": "float64"}}, r"engine\.dtype"),
+    ],
+)
+def test_another_identity_is_refused_by_name(tmp_path: Path, changes: dict[str, Any], named: str) -> None:
+    begin(config(tmp_path))
+    with pytest.raises(RunFolderError, match=named):
+        RunFolder(config(tmp_path, **changes), PROBLEMS)
+
+
+def test_parameters_of_the_method_belong_to_the_identity(tmp_path: Path) -> None:
+    begin(config(tmp_path, method={"name": "best_of_n", "choice": "maximum"}))
+    with pytest.raises(RunFolderError, match=r"method\.choice is 'maximum' .* and 'borda' now"):
+        RunFolder(config(tmp_path, method={"name": "best_of_n", "choice": "borda"}), PROBLEMS)
+
+
+@pytest.mark.parametrize(("name", "value"), [("weights", "w1"), ("numerics", "fast")])
+def test_another_target_is_refused_by_name(tmp_path: Path, name: str, value: str) -> None:
+    begin(config(tmp_path))
+    with pytest.raises(RunFolderError, match=f"{name} is '{TARGET[name]}' .* and '{value}' now"):
+        begin(config(tmp_path), target={**TARGET, name: value})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"engine": {"target": "elsewhere/m", "drafter": "none", "max_batch": 2, "threads": 1}},
+        {"workers": 3},
+        {"method": {"name": "majority_vote", "n": 8}},
+        {"method": {"name": "majority_vote", "n": 1}},
+        {"problems": "copy.jsonl", "compare_plain": 2, "store": "redis://host"},
+    ],
+)
+def test_everything_else_may_change(tmp_path: Path, changes: dict[str, Any]) -> None:
+    begin(config(tmp_path))
+    begin(config(tmp_path / ".." / tmp_path.name, **changes))
+
+
+def test_problems_may_be_added_and_left_out_at_the_end(tmp_path: Path) -> None:
+    for count in (2, 4, 1, 4):
+        begin(config(tmp_path), PROBLEMS[:count])
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert [problem["id"] for problem in manifest["problems"]] == ["p0", "p1", "p2", "p3"]
+
+
+@pytest.mark.parametrize(
+    ("problems", "named"),
+    [
+        (PROBLEMS[1:], "problem 1 is 'p0' in this folder and 'p1' now"),
+        ([PROBLEMS[0], dataclasses.replace(PROBLEMS[1], prompt="?")], "problem 2 is 'p1' .* and 'p1' now, edited"),
+        ([PROBLEMS[0], dataclasses.replace(PROBLEMS[1], answer="?")], "edited"),
+    ],
+)
+def test_other_problems_are_refused(tmp_path: Path, problems: list[Problem], named: str) -> None:
+    begin(config(tmp_path))
+    with pytest.raises(RunFolderError, match=named):
+        RunFolder(config(tmp_path), problems)
+
+
+def test_the_manifest_says_what_made_the_tokens(tmp_path: Path) -> None:
+    begin(config(tmp_path))
+    with RunFolder(config(tmp_path), PROBLEMS) as folder:
+        folder.begin(TARGET, ["f1"])
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert manifest["fingerprints"] == ["f0", "f1"]
+    assert manifest["target"] == TARGET
+    assert set(manifest["versions"]) >= {"python", "torch", "transformers", "numba", "ray", "tts-orch"}
+
+
+def test_the_written_settings_make_the_same_run(tmp_path: Path) -> None:
+    given_config = config(tmp_path, law={"stop": ["a"]}, limit=3)
+    begin(given_config)
+    assert RunConfig(**load_config(tmp_path / "config.yaml")) == given_config
+
+
+# ---- results
+
+
+def test_finished_problems_are_not_searched_again_until_n_grows(tmp_path: Path) -> None:
+    with RunFolder(config(tmp_path), PROBLEMS) as folder:
+        folder.begin(TARGET, ["f0"])
+        for problem in (PROBLEMS[2], PROBLEMS[0]):
+            for index in range(2):
+                folder.journal.record(candidate(index, problem.id))
+            folder.add(search_result(problem, n=2))
+    with RunFolder(config(tmp_path), PROBLEMS) as folder:
+        assert [problem.id for problem in folder.pending] == ["p1", "p3"]
+    with RunFolder(config(tmp_path, method={"name": "majority_vote", "n": 4}), PROBLEMS) as folder:
+        assert folder.pending == PROBLEMS
+        assert folder.results == []
+
+
+def test_a_problem_with_failed_candidates_is_pending(tmp_path: Path) -> None:
+    with RunFolder(config(tmp_path), PROBLEMS) as folder:
+        folder.begin(TARGET, ["f0"])
+        folder.add(search_result(PROBLEMS[0], n=2, reason=FinishReason.ERROR))
+        assert folder.pending == PROBLEMS
+
+
+def test_a_problem_whose_candidates_left_the_journal_is_pending(tmp_path: Path) -> None:
+    with RunFolder(config(tmp_path), PROBLEMS[:1]) as folder:
+        folder.begin(TARGET, ["f0"])
+        for index in range(2):
+            folder.journal.record(candidate(index))
+        folder.add(search_result(PROBLEMS[0], n=2))
+        assert folder.pending == []
+    first, _ = (tmp_path / "candidates.jsonl").read_text().splitlines()
+    (tmp_path / "candidates.jsonl").write_text(first + "\n")
+    with RunFolder(config(tmp_path), PROBLEMS[:1]) as folder:
+        assert folder.pending == PROBLEMS[:1]
+
+
+def test_results_end_up_in_problem_order_without_older_ones(tmp_path: Path) -> None:
+    with RunFolder(config(tmp_path), PROBLEMS) as folder:
+        folder.begin(TARGET, ["f0"])
+        for problem in PROBLEMS:
+            folder.add(search_result(problem, n=2))
+    with RunFolder(config(tmp_path, method={"name": "majority_vote", "n": 3}), PROBLEMS[:3]) as folder:
+        folder.begin(TARGET, ["f0"])
+        for problem in reversed(PROBLEMS[:3]):
+            folder.add(search_result(problem, n=3))
+        folder.write_results()
+    lines = [json.loads(line) for line in (tmp_path / "results.jsonl").read_text().splitlines()]
+    assert [(line["problem_id"], line["n"], line["correct"]) for line in lines] == [
+        (f"p{i}", 3, True) for i in range(3)
+    ]
+
+
+# ---- the folder
+
+
+def test_a_folder_is_used_by_one_run_at_a_time(tmp_path: Path) -> None:
+    hold = (
+        "import sys, time; from pathlib import Path; from tts_orch.folder_lock import FolderLock; "
+        "lock = FolderLock(Path(sys.argv[1])); print('locked', flush=True); time.sleep(60)"
+    )
+    with subprocess.Popen([sys.executable, "-c", hold, str(tmp_path)], stdout=subprocess.PIPE, text=True) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "locked\n"
+        with pytest.raises(RunFolderError, match=f"in use by process {holder.pid}; "):
+            RunFolder(config(tmp_path), PROBLEMS)
+        holder.kill()
+    begin(config(tmp_path))
+
+
+def test_an_other_folder_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("")
+    with pytest.raises(RunFolderError, match=r"holds 'thesis\.tex' but no manifest\.json"):
+        RunFolder(config(tmp_path), PROBLEMS)
+    assert [entry.name for entry in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_folder_that_cannot_be_made_is_one_line(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(RunFolderError, match=r"file/run: Not a directory; give a folder that can be written"):
+        RunFolder(config(tmp_path / "file" / "run"), PROBLEMS)
+
+
+def test_a_run_that_never_began_leaves_nothing(tmp_path: Path) -> None:
+    with RunFolder(config(tmp_path / "run"), PROBLEMS):
+        assert (tmp_path / "run").exists()
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_damaged_manifest_is_one_line(tmp_path: Path) -> None:
+    begin(config(tmp_path))
+    (tmp_path / "manifest.json").write_text("{}")
+    with pytest.raises(RunFolderError, match=r"manifest\.json: damaged"):
+        RunFolder(config(tmp_path), PROBLEMS)

@@ -1,0 +1,107 @@
+"""Best of n and majority vote against scripted candidates."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from tts_orch.config import BestOfN, MajorityVote
+from tts_orch.policies.search import SEARCH_POLICIES
+from tts_orch.records import Candidate, FinishReason, Problem, SearchResult
+from tts_orch.testing import FakeSearchContext, fake_candidate
+
+PROBLEM = Problem(id="problem", prompt="?")
+Script = dict[tuple[int, ...], Candidate | str | None]
+
+
+def scripted(*answers: tuple[str | None, float] | None) -> Script:
+    """Return a script of (answer, self-certainty); None stands for a failure with a tempting answer and score."""
+    failure = fake_candidate("trap", self_certainty=99.0, finish_reason=FinishReason.ERROR, n_tokens=5)
+    script: Script = {}
+    for i, entry in enumerate(answers):
+        candidate = failure if entry is None else fake_candidate(entry[0], self_certainty=entry[1])
+        script[(i,)] = replace(candidate, path=(i,))
+    return script
+
+
+def search(script: Script, config: BestOfN | MajorityVote, **settings: object) -> SearchResult:
+    context = FakeSearchContext(script, **settings)  # type: ignore[arg-type]
+    return asyncio.run(_search(context, config))
+
+
+async def _search(context: FakeSearchContext, config: BestOfN | MajorityVote) -> SearchResult:
+    return await SEARCH_POLICIES[config.name](PROBLEM, context, config)
+
+
+def test_majority_wins_and_its_most_certain_member_stands_for_it() -> None:
+    result = search(scripted(("4", 9.0), ("5", 1.0), ("5", 3.0), ("5", 2.0)), MajorityVote(n=4))
+    assert (result.answer, result.chosen, result.votes) == ("5", (2,), {"5": 3.0, "4": 1.0})
+    assert (result.problem_id, result.method) == ("problem", "majority_vote")
+
+
+def test_majority_ties_go_to_the_more_certain_class() -> None:
+    assert search(scripted(("4", 1.0), ("5", 2.0), ("4", 1.0), ("5", 2.0)), MajorityVote(n=4)).answer == "5"
+
+
+@pytest.mark.parametrize("config", [MajorityVote(n=4), BestOfN(n=4), BestOfN(n=4, choice="borda")])
+def test_failures_stay_in_candidates_but_never_win(config: BestOfN | MajorityVote) -> None:
+    result = search(scripted(None, ("7", 0.1), None, None), config)
+    assert result.answer == "7"
+    assert result.chosen == (1,)
+    assert [candidate.path for candidate in result.candidates] == [(0,), (1,), (2,), (3,)]
+    assert result.generated_tokens == 16
+    assert result.kept_tokens == 1
+
+
+@pytest.mark.parametrize("config", [MajorityVote(n=3), BestOfN(n=3, choice="borda")])
+def test_abstentions_do_not_vote(config: BestOfN | MajorityVote) -> None:
+    result = search(scripted((None, 8.0), (None, 9.0), ("7", 0.1)), config)
+    assert (result.answer, list(result.votes)) == ("7", ["7"])
+
+
+@pytest.mark.parametrize("config", [MajorityVote(n=2), BestOfN(n=2, choice="borda")])
+def test_nothing_but_abstentions_is_no_answer(config: BestOfN | MajorityVote) -> None:
+    result = search(scripted((None, 8.0), (None, 9.0)), config)
+    assert (result.answer, result.chosen, result.votes) == (None, None, {})
+
+
+@pytest.mark.parametrize("config", [MajorityVote(n=2), BestOfN(n=2), BestOfN(n=2, choice="borda")])
+def test_nothing_but_failures_is_no_answer(config: BestOfN | MajorityVote) -> None:
+    result = search(scripted(None, None), config)
+    assert (result.answer, result.chosen, len(result.candidates)) == (None, None, 2)
+
+
+def test_best_of_n_takes_the_most_certain_and_the_first_of_equals() -> None:
+    result = search(scripted(("4", 1.0), ("5", 3.0), ("6", 3.0), ("4", 1.0)), BestOfN(n=4))
+    assert (result.answer, result.chosen, result.votes) == ("5", (1,), {})
+
+
+def test_borda_power_moves_the_outcome_from_the_many_to_the_certain() -> None:
+    script = scripted(("4", 4.0), ("5", 3.0), ("5", 2.0), ("5", 1.0))
+    assert search(script, BestOfN(n=4, choice="borda", borda_power=1)).votes == {"5": 6.0, "4": 4.0}
+    assert search(script, BestOfN(n=4, choice="borda", borda_power=2)).votes == {"4": 16.0, "5": 14.0}
+
+
+def test_order_of_completion_changes_nothing() -> None:
+    script = scripted(("4", 1.0), ("5", 1.0), ("5", 1.0), ("4", 1.0), None)
+    backwards = {(i,): 0.004 * (5 - i) for i in range(5)}
+    for config in (MajorityVote(n=5), BestOfN(n=5), BestOfN(n=5, choice="borda")):
+        assert search(script, config, delays=backwards) == search(script, config)
+
+
+@pytest.mark.parametrize("config", [MajorityVote(n=3), BestOfN(n=3)])
+def test_cancelling_the_search_cancels_what_is_left(config: BestOfN | MajorityVote) -> None:
+    async def cancel_early() -> FakeSearchContext:
+        context = FakeSearchContext(scripted(("1", 0.0), ("2", 0.0), ("3", 0.0)), delays={(1,): 60.0, (2,): 60.0})
+        task = asyncio.create_task(_search(context, config))
+        await asyncio.sleep(0.02)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return context
+
+    context = asyncio.run(cancel_early())
+    assert context.finished == [(0,)]
+    assert context.cancelled == [(1,), (2,)]

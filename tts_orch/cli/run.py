@@ -1,0 +1,46 @@
+"""`tts-orch run`: from the command line and a YAML file to the settings of a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tts_orch.cli.settings import SectionedCommand, given_settings, merged, run_options
+from tts_orch.config import RunConfig, load_config
+
+__all__ = ["run"]
+
+
+@click.command(cls=SectionedCommand, params=[*run_options()])
+@click.argument("problems", type=click.Path(path_type=Path), required=False)
+@click.option("--config", type=click.Path(path_type=Path), help="YAML file of settings; options win over it.")
+@click.pass_context
+def run(context: click.Context, /, problems: Path | None, config: Path | None, **_options: Any) -> None:
+    """Search for the answers to PROBLEMS and keep everything in a run folder.
+
+    \b
+    Example: 16 samples a problem, the most frequent answer wins
+      tts-orch run problems.jsonl --target smollm2 --method majority_vote -n 16 --out runs/first
+
+    PROBLEMS has a JSON object a line: id and prompt (or chat messages), optional answer, domain, choices; .gz is read too.
+    Stopped by Ctrl-C or killed, the same command goes on where it was; a larger -n or --limit only adds to what is there.
+    The seed fixes every token: drafts, batches, workers and restarts change the speed alone.
+
+    Each option is also a setting of the YAML file of --config; the run folder's config.yaml is such a file.
+    """  # noqa: D301
+    from tts_orch.cli.solving import solve  # loaded late: --help must not wait for it
+
+    settings = merged(load_config(config) if config else {}, given_settings(context))
+    if problems:
+        settings["problems"] = problems
+    solve(RunConfig(**{"out": default_folder(settings), **settings}))
+
+
+def default_folder(settings: dict[str, Any]) -> Path:
+    """Return the run folder where none is given: named after the problems and the method."""
+    problems = Path(settings.get("problems", "problems")).name.split(".")[0]
+    method = settings.get("method")
+    name = method.get("name") if isinstance(method, dict) else method
+    return Path("runs") / f"{problems}-{name}"

@@ -1,0 +1,132 @@
+"""Command-line options made from the settings: their names, types, defaults and help all come from `tts_orch.config`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from itertools import groupby
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Any, Final, Literal, Union, get_args, get_origin
+
+import click
+from pydantic.fields import FieldInfo
+
+from tts_orch.config import EngineConfig, LawConfig, MethodConfig, RunConfig, Settings
+
+__all__ = ["SectionedCommand", "SettingOption", "given_settings", "merged", "run_options"]
+
+_METHODS: Final[tuple[type[Settings], ...]] = get_args(get_args(MethodConfig)[0])
+_RUN: Final = "Problems and method"
+_CLUSTER: Final = "Cluster"
+_CLUSTER_SETTINGS: Final = ("workers", "store", "address")
+_NO_OPTIONS: Final = ("problems", "engine", "method", "law")  # the argument, and the groups of settings
+
+
+class SettingOption(click.Option):
+    """The option of one setting; without a value it leaves the setting to the YAML file and the defaults.
+
+    Args:
+        section: heading in the help.
+        place: where the setting is in `RunConfig`, from the outside in.
+        flag: what a user types.
+        kind: type of its value; `bool` makes a switch.
+        text: help.
+        multiple: whether it may be given several times.
+    """
+
+    def __init__(
+        self, section: str, place: tuple[str, ...], flag: str, kind: Any, text: str, multiple: bool = False
+    ) -> None:
+        self.section = section
+        self.place = place
+        flags = f"{flag}/--no-{flag[2:]}" if kind is bool else flag
+        super().__init__(["_".join(place), flags], type=kind, multiple=multiple, default=None, help=text)
+
+
+def run_options() -> list[SettingOption]:
+    """Return an option for every setting of a run, section by section."""
+    run = {name: field for name, field in RunConfig.model_fields.items() if name not in _NO_OPTIONS}
+    return [
+        _method_option(),
+        *_method_settings(),
+        *(_option(_RUN, (name,), field) for name, field in run.items() if name not in _CLUSTER_SETTINGS),
+        *(_option("Sampling", ("law", name), field) for name, field in LawConfig.model_fields.items()),
+        *(_option("Engine", ("engine", name), field) for name, field in EngineConfig.model_fields.items()),
+        *(_option(_CLUSTER, (name,), run[name]) for name in _CLUSTER_SETTINGS),
+    ]
+
+
+def _method_option() -> SettingOption:
+    methods = {method.model_fields["name"].default: method.__doc__ for method in _METHODS}
+    text = " ".join(f"{name}: {purpose}" for name, purpose in methods.items())
+    return SettingOption(_RUN, ("method", "name"), "--method", click.Choice(list(methods)), text)
+
+
+def _method_settings() -> Iterator[SettingOption]:
+    """Yield each setting once, with the methods that have it where not all do."""
+    fields = {name: field for method in reversed(_METHODS) for name, field in method.model_fields.items()}
+    for name, field in fields.items():
+        owners = [method.model_fields["name"].default for method in _METHODS if name in method.model_fields]
+        if name != "name":
+            yield _option(
+                _RUN, ("method", name), field, "" if len(owners) == len(_METHODS) else f"{', '.join(owners)}: "
+            )
+
+
+def _option(section: str, place: tuple[str, ...], field: FieldInfo, note: str = "") -> SettingOption:
+    name = place[-1].replace("_", "-")
+    flag = f"--{name}" if len(name) > 1 else f"-{name}"
+    is_multiple = get_origin(field.annotation) is tuple
+    return SettingOption(section, place, flag, _kind(field.annotation), note + _help(field), is_multiple)
+
+
+def _kind(annotation: Any) -> Any:
+    parts = [part for part in get_args(annotation) if part is not NoneType]
+    if get_origin(annotation) is Literal:
+        return click.Choice(parts)
+    if get_origin(annotation) in (Union, UnionType, tuple):
+        return _kind(parts[0])
+    return click.Path(path_type=Path) if annotation is Path else annotation
+
+
+def _help(field: FieldInfo) -> str:
+    text = " ".join((field.description or "").replace("`", "").split())
+    shows_default = not (field.is_required() or field.default is False or field.default in (None, ()))
+    return f"{text} [default: {field.default}]" if shows_default else text
+
+
+def given_settings(context: click.Context) -> dict[str, Any]:
+    """Return the settings that the command line gives, nested as in `RunConfig`."""
+    settings: dict[str, Any] = {}
+    for option in context.command.params:
+        value = context.params.get(option.name or "")
+        if isinstance(option, SettingOption) and value not in (None, ()):
+            *groups, name = option.place
+            group = settings
+            for outer in groups:
+                group = group.setdefault(outer, {})
+            group[name] = value
+    return settings
+
+
+def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested settings in which those of `above` win."""
+    both = {
+        name: merged(below[name], value)
+        if isinstance(value, Mapping) and isinstance(below.get(name), Mapping)
+        else value
+        for name, value in above.items()
+    }
+    return {**below, **both}
+
+
+class SectionedCommand(click.Command):
+    """A command whose help lists its options by section."""
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the sections in the order of their options."""
+        options = [option for option in self.get_params(ctx) if isinstance(option, click.Option)]
+        for section, members in groupby(options, lambda option: getattr(option, "section", "Other")):
+            records = [record for record in (option.get_help_record(ctx) for option in members) if record]
+            with formatter.section(section):
+                formatter.write_dl(records)

@@ -1,0 +1,111 @@
+"""What `tts-orch run` does with its settings: search, journal, grade, sum up."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from rich.console import Console
+
+from tts_orch.cli.plain_comparison import compare_with_plain
+from tts_orch.cli.progress import RunProgress
+from tts_orch.cli.summary_table import summary_table
+from tts_orch.config import RunConfig
+from tts_orch.json_lines import JsonObject
+from tts_orch.records import Problem
+from tts_orch.results import ProblemResult
+from tts_orch.run_folder import RunFolder
+from tts_orch.summary import DecodingTime, summarise
+from tts_orch.tasks.problems import read_problems
+
+if TYPE_CHECKING:
+    from tts_orch.orchestrator import Orchestrator
+
+__all__ = ["solve"]
+
+
+def solve(config: RunConfig) -> None:
+    """Search for the answers to the problems of a run, or go on with it, and print the summary.
+
+    Raises:
+        OrchestratorError: the run cannot begin or go on.
+        KeyboardInterrupt: stopped by SIGINT or SIGTERM; its message says how to go on.
+    """
+    problems = read_problems(config.problems)[: config.limit]
+    with RunFolder(config, problems) as folder:
+        try:
+            summary = _solve(config, problems, folder, console := Console())
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"interrupted; run the same command again to go on in {folder.path}") from None
+        console.print(summary_table(summary, config.method.name), f"\n{folder.path}", sep="")
+
+
+def _solve(config: RunConfig, problems: Sequence[Problem], folder: RunFolder, console: Console) -> JsonObject:
+    pending = {problem.id: problem for problem in folder.pending}
+    standing = [result for result in folder.results if result.problem_id not in pending]
+    progress = RunProgress(len(problems), standing)
+    earlier = folder.read_summary()
+    with console.status(f"loading {config.engine.target}"):
+        started = _orchestrator(config, progress)
+    with started as orchestrator:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)  # now: Ray sets a handler of its own when it starts
+        _begin(folder, orchestrator)
+        try:
+            with progress.shown(console):
+                _search(orchestrator, config, folder, pending, progress)
+        finally:
+            summary = _sum_up(folder, len(problems), progress, earlier)
+            summary["workers"] = [asdict(worker) for worker in orchestrator.workers]
+            folder.write_summary(summary)
+        folder.write_results()
+        if config.compare_plain:
+            comparison = compare_with_plain(orchestrator, config, problems[: config.compare_plain])
+            summary |= {"plain_decoding": {**asdict(comparison), "speedup": comparison.speedup}}
+            folder.write_summary(summary)
+    return summary
+
+
+def _orchestrator(config: RunConfig, progress: RunProgress) -> Orchestrator:
+    from tts_orch.orchestrator import Orchestrator  # loads torch and Ray; a mistake found before needs neither
+
+    return Orchestrator(
+        engine=config.engine,
+        workers=config.workers,
+        store=config.store,
+        address=config.address,
+        template=config.template,
+        on_candidate=progress.on_candidate,
+        on_tokens=progress.on_tokens,
+    )
+
+
+def _begin(folder: RunFolder, orchestrator: Orchestrator) -> None:
+    worker, *_ = orchestrator.workers
+    target = {"weights": worker.weights_id, "numerics": worker.numerics, "max_context": worker.max_context}
+    folder.begin(target, [worker.fingerprint for worker in orchestrator.workers])
+
+
+def _search(
+    orchestrator: Orchestrator,
+    config: RunConfig,
+    folder: RunFolder,
+    problems: Mapping[str, Problem],
+    progress: RunProgress,
+) -> None:
+    found = orchestrator.search_many(
+        problems.values(), config.method, seed=config.seed, law=config.law, journal=folder.journal
+    )
+    with closing(found):
+        for search_result in found:
+            result = ProblemResult.of(problems[search_result.problem_id], search_result, config.method.n)
+            folder.add(result)
+            progress.on_result(result)
+
+
+def _sum_up(folder: RunFolder, n_problems: int, progress: RunProgress, earlier: JsonObject) -> JsonObject:
+    before = DecodingTime(earlier.get("wall_time_s", 0.0), earlier.get("decoded_tokens", 0))
+    summary = summarise(folder.results, n_problems, before + progress.time)
+    return {**summary, "plain_decoding": earlier.get("plain_decoding")}

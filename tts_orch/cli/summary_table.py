@@ -1,0 +1,41 @@
+"""The table that ends a run."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from rich.table import Table
+
+from tts_orch.json_lines import JsonObject
+
+__all__ = ["summary_table"]
+
+
+def summary_table(summary: JsonObject, method: str) -> Table:
+    """Return the summary of a run as a table for people."""
+    table = Table("", "", "95 % interval over problems", box=None, pad_edge=False)
+    for row in (*_accuracy_rows(summary["accuracy"] or {}, method), *_decoding_rows(summary)):
+        table.add_row(*row)
+    return table
+
+
+def _accuracy_rows(accuracy: JsonObject, method: str) -> Iterator[tuple[str, ...]]:
+    if not accuracy:
+        return
+    measures = [("one candidate", accuracy["at_1"]), (method, accuracy["of_method"])]
+    n, any_of_n = list(accuracy["pass_at"].items())[-1]
+    for name, measure in [*measures, (f"any of {n}", any_of_n)]:
+        interval = f"{100 * measure['low']:.1f} - {100 * measure['high']:.1f} %"
+        yield f"accuracy, {name}", f"{100 * measure['mean']:.1f} %", interval
+
+
+def _decoding_rows(summary: JsonObject) -> Iterator[tuple[str, ...]]:
+    yield "problems", f"{summary['n_finished']} of {summary['n_problems']}"
+    yield "candidates", f"{summary['n_candidates']}"
+    yield "without an answer", f"{summary['n_abstentions']}, of them {summary['n_errors']} failed"
+    yield "tokens", f"{summary['kept_tokens']:,} kept of {summary['generated_tokens']:,}"
+    yield "tokens/s", f"{summary['tokens_per_s']:.1f}"
+    yield "tau", f"{summary['tau']:.2f}"
+    plain = summary["plain_decoding"]
+    if plain:
+        yield "against plain decoding", f"{plain['speedup']:.2f} x, the same {plain['n_tokens']:,} tokens"

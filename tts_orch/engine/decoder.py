@@ -1,0 +1,327 @@
+"""The decoder: continuous batching of many trajectories on one device, each verify step a single packed forward pass.
+
+A step is five verbs: admit, draft, forward, verify, commit. It knows token ids and laws; texts, problems and searches
+are somebody else's. What it emits for a request is a pure function of (target, request): drafts, batch, preemption and
+forks change the speed only.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+
+import numpy as np
+import torch
+
+from tts_orch.config import EngineConfig
+from tts_orch.engine.admission import Admission
+from tts_orch.engine.cost_model import CostModel
+from tts_orch.engine.laws import RawStatistics, raw_statistics
+from tts_orch.engine.packing import PAGE, Entry, draft_place, pack
+from tts_orch.engine.target import Target
+from tts_orch.engine.trajectory import Trajectory
+from tts_orch.engine.verification import Walk, verify
+from tts_orch.policies.drafting.draft_size import DraftSize
+from tts_orch.policies.drafting.draft_tree import Drafter, DraftTree, TrajectoryStart, VerifiedStep
+from tts_orch.policies.drafting.tree_shape import default_acceptance
+from tts_orch.records import Chunk, DecodeRequest, FinishReason, IntArray
+
+__all__ = ["Counters", "Decoder"]
+
+
+@dataclass(slots=True)
+class Counters:
+    """What a decoder has done so far; times in seconds.
+
+    `decoding_steps` counts every trajectory's verify steps, `passes` the forward passes they were packed into, so
+    `committed_tokens / decoding_steps` is the acceptance length tau. Prefill commits nothing: the first token of a
+    trajectory comes from its first verify step.
+    """
+
+    committed_tokens: int = 0
+    decoding_steps: int = 0
+    passes: int = 0
+    draft_nodes: int = 0
+    accepted_nodes: int = 0
+    prefill_tokens: int = 0
+    draft_s: float = 0.0
+    forward_s: float = 0.0
+    verify_s: float = 0.0
+    commit_s: float = 0.0
+
+
+@dataclass(slots=True)
+class _Plan:
+    """One trajectory's part of a pass: a prefill chunk, or a tree on its root."""
+
+    trajectory: Trajectory
+    entry: Entry
+    asked: int = 0
+    first_row: int = 0
+
+
+class Decoder:
+    """Decodes requests on one target.
+
+    Args:
+        target: the loaded model.
+        drafter: where drafts come from, None for plain decoding.
+        config: batch and memory limits.
+        cost_model: what passes cost; measured on the target if not given and drafts are on.
+
+    All methods but `cancel` belong to one thread.
+    """
+
+    def __init__(
+        self, target: Target, drafter: Drafter | None, config: EngineConfig, cost_model: CostModel | None = None
+    ) -> None:
+        self.target = target
+        self.drafter = drafter
+        self.counters = Counters()
+        self._prefill_chunk = config.prefill_chunk
+        self._admission = Admission(target, config)
+        self._observed: dict[tuple[str, bytes], int] = {}  # positions of a prompt that a scope has learned
+        self._size: DraftSize | None = None
+        if drafter is not None and config.max_nodes:
+            self._size = DraftSize(default_acceptance(config.max_nodes))
+            cost_model = cost_model or target.measure_cost(config.max_batch)
+        self.cost_model = cost_model
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether nothing is running or waiting."""
+        return not self._admission.running and not self._admission.waiting
+
+    def submit(self, request: DecodeRequest) -> None:
+        """Queue a request.
+
+        Raises:
+            ProblemError: its tokens leave no room for output, or would never fit into the memory for keys and values.
+        """
+        self._admission.submit(request)
+
+    def cancel(self, candidate_id: str) -> None:
+        """End a request at the next step with reason `cancelled`; unknown ids are ignored. Safe from any thread."""
+        self._admission.cancel(candidate_id)
+
+    def close_scope(self, scope: str) -> None:
+        """Forget the draft statistics of a scope."""
+        if self.drafter is not None:
+            self.drafter.close_scope(scope)
+        self._observed = {key: value for key, value in self._observed.items() if key[0] != scope}
+
+    def statistics(self) -> dict[str, float]:
+        """Return the counters by name."""
+        admission = self._admission
+        return {**asdict(self.counters), "cached_tokens": admission.cached_tokens, "preemptions": admission.preemptions}
+
+    def step(self) -> list[Chunk]:
+        """Advance every running trajectory by one verify step or prefill chunk and return what was committed."""
+        chunks = [self._end(trajectory) for trajectory in self._admission.take_cancelled()]
+        for trajectory in self._admission.admit():
+            self._start(trajectory)
+        plans = self._plan()
+        if not plans:
+            return chunks
+        logits = self._forward(plans)
+        self._learn_prompts([plan for plan in plans if plan.entry.tree is None], logits)
+        return chunks + self._verify([plan for plan in plans if plan.entry.tree is not None], logits)
+
+    def _start(self, trajectory: Trajectory) -> None:
+        """Tell the drafter about a trajectory, unless it knows it from before a preemption."""
+        if not self._drafts(trajectory) or trajectory.is_known:
+            return
+        trajectory.is_known = True
+        request = trajectory.request
+        start = TrajectoryStart(
+            request.candidate_id, trajectory.token_ids.copy(), request.scope, request.seed, request.law
+        )
+        self.drafter.start(start)  # type: ignore[union-attr]
+
+    def _drafts(self, trajectory: Trajectory) -> bool:
+        return self.drafter is not None and trajectory.request.use_drafts
+
+    def _plan(self) -> list[_Plan]:
+        """Choose what every running trajectory does in this pass, oldest first, and reserve its pages."""
+        started = time.perf_counter()
+        prefills = self._plan_prefills()
+        decoding = [t for t in self._admission.running if not t.is_prefilling]
+        trees, asked = self._draft(decoding, sum(len(plan.entry.token_ids) for plan in prefills))
+        plans = []
+        for trajectory, tree, n_asked in zip(decoding, trees, asked, strict=True):
+            deepest = int(tree.depth.max())
+            if trajectory in self._admission.running and self._admission.reserve(trajectory, trajectory.length + deepest):
+                root = trajectory.token_ids[-1:]
+                entry = Entry(root, trajectory.length - 1, trajectory.pages, tree, trajectory.draft_pages)
+                plans.append(_Plan(trajectory, entry, n_asked))
+        self.counters.draft_s += time.perf_counter() - started
+        running = set(map(id, self._admission.running))  # reserving may have preempted
+        return [plan for plan in plans + prefills if id(plan.trajectory) in running]
+
+    def _plan_prefills(self) -> list[_Plan]:
+        plans, room = [], self._prefill_chunk
+        for trajectory in [t for t in self._admission.running if t.is_prefilling]:
+            if room == 0 or not self._admission.reserve(trajectory, trajectory.length):
+                break
+            end = min(trajectory.computed + room, trajectory.length - 1)
+            tokens = trajectory.token_ids[trajectory.computed : end]
+            room -= len(tokens)
+            first = max(trajectory.observe_from, self._observed.get(_prompt_key(trajectory), 0)) - trajectory.computed
+            if not self._drafts(trajectory):
+                first = len(tokens)
+            first_logit = min(max(first, 0), len(tokens))
+            plans.append(_Plan(trajectory, Entry(tokens, trajectory.computed, trajectory.pages, first_logit=first_logit)))
+        return plans
+
+    def _draft(self, decoding: Sequence[Trajectory], other_rows: int) -> tuple[list[DraftTree], list[int]]:
+        """Return a tree and the number of nodes it was allowed for each trajectory."""
+        trees = [DraftTree.root_only(trajectory.root) for trajectory in decoding]
+        asked = [0] * len(decoding)
+        drafting = [i for i, trajectory in enumerate(decoding) if self._drafts(trajectory)]
+        if not drafting or self._size is None or self.drafter is None or self.cost_model is None:
+            return trees, asked
+        other_rows += len(decoding) - len(drafting)
+        n_nodes = self._size.choose(len(drafting), other_rows, self.cost_model.seconds)
+        if n_nodes == 0:
+            return trees, asked
+        for i in drafting:  # a draft beyond the length limit could never be committed
+            asked[i] = n_nodes if decoding[i].length + 1 < decoding[i].limit else 0
+        source = self.drafter.slots([decoding[i].request.candidate_id for i in drafting])
+        for i, tree in zip(drafting, source.grow([asked[i] for i in drafting]), strict=True):
+            trees[i] = tree.cut_to_depth(decoding[i].limit - decoding[i].length - 1)
+        return trees, asked
+
+    def _forward(self, plans: Sequence[_Plan]) -> torch.Tensor:
+        started = time.perf_counter()
+        batch = pack([plan.entry for plan in plans])
+        logits = self.target.forward(batch, self._admission.pages)
+        elapsed = time.perf_counter() - started
+        if self.cost_model is not None:
+            self.cost_model.observe(batch.n_rows, elapsed)
+        row = 0
+        for plan in plans:
+            plan.first_row = row
+            row += len(plan.entry.token_ids) - plan.entry.first_logit + plan.entry.n_drafts
+        self.counters.forward_s += elapsed
+        self.counters.passes += 1
+        return logits
+
+    def _learn_prompts(self, plans: Sequence[_Plan], logits: torch.Tensor) -> None:
+        for plan in plans:
+            trajectory, entry = plan.trajectory, plan.entry
+            n_tokens = len(entry.token_ids)
+            n_wanted = n_tokens - entry.first_logit
+            if n_wanted and self.drafter is not None:
+                statistics = raw_statistics(logits[plan.first_row : plan.first_row + n_wanted])
+                start = entry.start + entry.first_logit
+                probs = np.exp(statistics.top_log_probs)
+                self.drafter.observe_prompt(trajectory.request.candidate_id, start, statistics.top_ids, probs)
+                self._observed[_prompt_key(trajectory)] = entry.start + n_tokens
+            trajectory.computed += n_tokens
+            self.counters.prefill_tokens += n_tokens
+            if not trajectory.is_prefilling:
+                trajectory.observe_from = trajectory.length
+                self._admission.share(trajectory)
+
+    def _verify(self, plans: Sequence[_Plan], logits: torch.Tensor) -> list[Chunk]:
+        if not plans:
+            return []
+        started = time.perf_counter()
+        walks = [
+            Walk(plan.entry.tree, t.law, t.request.seed, t.length - 1, plan.first_row)  # type: ignore[arg-type]
+            for plan in plans
+            for t in [plan.trajectory]
+        ]
+        verify(walks, logits)
+        rows = [walk.first_row + node for walk in walks for node in walk.nodes]
+        tokens = [token for walk in walks for token in walk.tokens]
+        visited = logits[torch.tensor(rows, device=logits.device)]
+        statistics = raw_statistics(visited)
+        chosen = visited[torch.arange(len(rows)), torch.tensor(tokens)].float().cpu().numpy()
+        log_probs = (chosen - statistics.log_normaliser).astype(np.float32)
+        verified = time.perf_counter()
+        chunks = self._commit(plans, walks, statistics, log_probs)
+        self.counters.verify_s += verified - started
+        self.counters.commit_s += time.perf_counter() - verified
+        return chunks
+
+    def _commit(
+        self, plans: Sequence[_Plan], walks: Sequence[Walk], statistics: RawStatistics, log_probs: np.ndarray
+    ) -> list[Chunk]:
+        """Append what the walks drew, up to each trajectory's end; move the accepted keys; let the drafter learn."""
+        chunks, moves, ended, row = [], [], [], 0
+        for plan, walk in zip(plans, walks, strict=True):
+            trajectory, start = plan.trajectory, plan.trajectory.length
+            n, reason = trajectory.commit(walk.tokens)
+            accepted = walk.nodes[1 : n + 1]
+            trajectory.computed = start + len(accepted)
+            moves.append(_moves(trajectory, start, accepted))
+            rows = slice(row, row + n)
+            chunks.append(
+                Chunk(
+                    trajectory.request.candidate_id,
+                    start,
+                    np.array(walk.tokens[:n], np.int32),
+                    log_probs[rows],
+                    statistics.confidences[rows],
+                    statistics.self_certainties[rows],
+                    verify_steps=1,
+                    draft_nodes=plan.entry.n_drafts,
+                    finish_reason=reason,
+                )
+            )
+            self._learn(plan, walk, n, statistics, rows)
+            self._count(plan, n, len(accepted))
+            row += len(walk.nodes)
+            if reason is not None:
+                ended.append(trajectory)
+        self._admission.pages.move(*(np.concatenate(column) for column in zip(*moves, strict=True)))
+        for trajectory in ended:
+            self._close(trajectory)
+        return chunks
+
+    def _learn(self, plan: _Plan, walk: Walk, n: int, statistics: RawStatistics, rows: slice) -> None:
+        trajectory = plan.trajectory
+        if not self._drafts(trajectory) or self.drafter is None:
+            return
+        shape = (walk.tree.n_nodes, statistics.top_ids.shape[1])
+        law_ids, law_probs = np.zeros(shape, np.int32), np.zeros(shape, np.float32)
+        law_ids[walk.nodes[:n]] = statistics.top_ids[rows]
+        law_probs[walk.nodes[:n]] = np.exp(statistics.top_log_probs[rows])
+        accepted = np.array(walk.nodes[1 : n + 1], np.int32)
+        committed = np.array(walk.tokens[:n], np.int32)
+        step = VerifiedStep(trajectory.request.candidate_id, walk.tree, accepted, committed, law_ids, law_probs)
+        self.drafter.observe(step)
+        if self._size is not None:
+            self._size.observe(plan.asked, plan.entry.n_drafts, walk.nodes[1:])
+
+    def _count(self, plan: _Plan, n_committed: int, n_accepted: int) -> None:
+        self.counters.committed_tokens += n_committed
+        self.counters.decoding_steps += 1
+        self.counters.draft_nodes += plan.entry.n_drafts
+        self.counters.accepted_nodes += n_accepted
+
+    def _end(self, trajectory: Trajectory) -> Chunk:
+        self._close(trajectory)
+        none = np.zeros(0, np.float32)
+        tokens = np.zeros(0, np.int32)
+        name, reason = trajectory.request.candidate_id, FinishReason.CANCELLED
+        return Chunk(name, trajectory.length, tokens, none, none, none, finish_reason=reason)
+
+    def _close(self, trajectory: Trajectory) -> None:
+        if trajectory.is_known and self.drafter is not None:
+            self.drafter.close(trajectory.request.candidate_id)
+        self._admission.retire(trajectory)
+
+
+def _prompt_key(trajectory: Trajectory) -> tuple[str, bytes]:
+    request = trajectory.request
+    return request.scope, request.token_ids[: request.prompt_length].tobytes()
+
+
+def _moves(trajectory: Trajectory, start: int, accepted: Sequence[int]) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+    """Return from which (page, offset) to which (page, offset) the keys of accepted nodes go."""
+    positions = np.arange(start, start + len(accepted), dtype=np.int32)
+    source = draft_place(np.asarray(trajectory.draft_pages, np.int32), np.asarray(accepted, np.int32))
+    return (*source, np.asarray(trajectory.pages, np.int32)[positions // PAGE], positions % PAGE)

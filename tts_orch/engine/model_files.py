@@ -1,0 +1,77 @@
+"""Where a target's files are: names become folders, GGUF files are converted once, weights get an id.
+
+Nothing here loads a model to decode with; `engine.target` does, from what `locate` returns.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Final
+
+from tts_orch.engine import demo_model
+from tts_orch.engine.gguf_conversion import convert
+from tts_orch.engine.model_cache import build_once, file_digest
+from tts_orch.errors import TargetError
+
+__all__ = ["DEMO_TARGET", "locate", "weights_id"]
+
+DEMO_TARGET: Final = "smollm2"
+_HUB_ID: Final = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
+_CHOICES: Final = f"give {DEMO_TARGET!r}, a folder with a config.json, a .gguf file or a hub id"
+
+
+def locate(target: str) -> Path | str:
+    """Find a target model; fetch and convert it where that takes no more than time.
+
+    Args:
+        target: `smollm2` (the demo model), a local folder, a GGUF file, or a hub id.
+
+    Returns:
+        The folder with the model's files, or the hub id as it is.
+
+    Raises:
+        TargetError: there is no such model, or it could not be fetched or converted.
+    """
+    if target == DEMO_TARGET:
+        return build_once(demo_model.CACHE_NAME, "the demo model", demo_model.build)
+    path = Path(target).expanduser()
+    if path.is_dir():
+        if not (path / "config.json").is_file():
+            raise TargetError(f"{target}: no config.json in this folder; {_CHOICES}")
+        return path
+    if path.is_file() and path.suffix == ".gguf":
+        return build_once(f"gguf-{file_digest(path)[:16]}", str(path), lambda folder: convert(path, folder))
+    if path.exists() or not _HUB_ID.fullmatch(target) or path.suffix == ".gguf":
+        raise TargetError(f"{target}: there is no model here; {_CHOICES}")
+    return target
+
+
+def weights_id(location: Path | str) -> str:
+    """Return a hash of a model's configuration and weights, the same on every machine that has these files.
+
+    Args:
+        location: what `locate` returned; a model from the hub must have been loaded before.
+
+    Raises:
+        TargetError: there are no weights.
+    """
+    folder = location if isinstance(location, Path) else _hub_snapshot(location)
+    weights = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
+    if not weights:
+        raise TargetError(f"{location}: no weights (*.safetensors) in this folder; {_CHOICES}")
+    digests = [f"{file.name} {file_digest(file)}\n" for file in (folder / "config.json", *weights)]
+    return hashlib.sha256("".join(digests).encode()).hexdigest()[:32]
+
+
+def _hub_snapshot(hub_id: str) -> Path:
+    from huggingface_hub import snapshot_download
+    from huggingface_hub.errors import LocalEntryNotFoundError
+
+    try:
+        return Path(snapshot_download(hub_id, local_files_only=True))
+    except LocalEntryNotFoundError as error:
+        raise TargetError(
+            f"{hub_id}: the hub's files are not on this machine; load the model once, or {_CHOICES}"
+        ) from error

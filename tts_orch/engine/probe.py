@@ -1,0 +1,101 @@
+"""What a target is held to at load: its packed forward equals the stock one, and for `bitwise` equals itself bit for bit.
+
+The probe runs whole forwards at the thread count in use: one token at a time, in one prefill, in chunks, and as trees
+with wrong branches beside another sequence. Its logits' digest is the fingerprint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+import torch
+
+from tts_orch.engine.packing import PAGE, Entry, pack
+from tts_orch.policies.drafting.draft_tree import DraftTree
+from tts_orch.records import IntArray
+
+if TYPE_CHECKING:
+    from tts_orch.engine.target import Target
+
+__all__ = ["fingerprint", "is_bit_stable", "matches_stock", "probe_tokens"]
+
+_LENGTH = 72
+"""Tokens of the probe: more than a page, so that pages are merged."""
+
+
+def probe_tokens(vocab_size: int, max_context: int) -> IntArray:
+    """Return `[n]` the probe's tokens: fixed, spread over the vocabulary."""
+    n = min(_LENGTH, max_context - 1)
+    steps = np.arange(1, n + 1, dtype=np.int64)
+    return ((steps * 7919 + 31) % vocab_size).astype(np.int32)
+
+
+def _prefill(target: Target, tokens: IntArray, sizes: list[int]) -> torch.Tensor:
+    """Return the logits of all tokens, computed in chunks of these sizes."""
+    pages, logits, start = target.new_pages(-(-len(tokens) // PAGE)), [], 0
+    for size in sizes:
+        chunk = tokens[start : start + size]
+        logits.append(target.forward(pack([Entry(chunk, start, list(range(-(-len(tokens) // PAGE))))]), pages))
+        start += size
+    return torch.cat(logits)
+
+
+def _in_trees(target: Target, tokens: IntArray, n_checked: int) -> torch.Tensor:
+    """Return the logits of the last tokens as nodes of trees with wrong branches, beside another sequence."""
+    n, n_pages = len(tokens), -(-len(tokens) // PAGE)
+    pages = target.new_pages(2 * n_pages + 2)
+    first, second = list(range(n_pages)), list(range(n_pages, 2 * n_pages))
+    root = n - n_checked
+    other = tokens[::-1].copy()
+    target.forward(pack([Entry(other[: n // 2], 0, second), Entry(tokens[: root - 1], 0, first)]), pages)
+    tree = _bushy(tokens[root - 1 :], target.vocab_size)
+    side = _bushy(other[n // 2 : n // 2 + 3], target.vocab_size)
+    batch = pack(
+        [
+            Entry(other[n // 2 : n // 2 + 1], n // 2, second, side, [2 * n_pages]),
+            Entry(tokens[root - 1 : root], root - 1, first, tree, [2 * n_pages + 1]),
+        ]
+    )
+    logits = target.forward(batch, pages)
+    return logits[side.n_nodes :][torch.from_numpy(np.arange(n_checked) * 2 + 1)]
+
+
+def _bushy(path: IntArray, vocab_size: int) -> DraftTree:
+    """Return a tree whose odd nodes follow `path` below its first token and whose even nodes are wrong siblings."""
+    n = 2 * (len(path) - 1) + 1
+    node = np.arange(n)
+    depth = (node + 1) // 2
+    parent = np.where(depth > 1, 2 * (depth - 1) - 1, 0)
+    parent[0] = -1
+    is_wrong = (node > 0) & (node % 2 == 0)
+    token = (path[depth] + is_wrong * (1 + node % (vocab_size - 1))) % vocab_size
+    columns = (token, parent, depth, is_wrong)
+    none = np.zeros(n, np.float32)
+    integers = [column.astype(np.int32) for column in columns]
+    return DraftTree(*integers, none, none.astype(np.int32))
+
+
+def matches_stock(target: Target, tokens: IntArray, stock: torch.Tensor) -> bool:
+    """Whether packed logits equal the stock forward's up to rounding of the weights' type."""
+    ours = torch.cat([_prefill(target, tokens, [len(tokens)]), _in_trees(target, tokens, 6)])
+    want = torch.cat([stock, stock[-6:]])
+    spread = float(want.float().std()) or 1.0
+    tolerance = {torch.float64: 1e-6, torch.float32: 1e-3}.get(target.dtype, 0.25)
+    return float((ours.float() - want.float()).abs().max()) <= tolerance * spread * 10
+
+
+def is_bit_stable(target: Target, tokens: IntArray) -> bool:
+    """Whether a row's logits are the same bits alone, in any chunking, and in a tree beside another sequence."""
+    n = len(tokens)
+    whole = _prefill(target, tokens, [n])
+    chunked = _prefill(target, tokens, [n // 2, 7, n - n // 2 - 7 - 9, *[1] * 9])
+    return torch.equal(whole, chunked) and torch.equal(whole[-6:], _in_trees(target, tokens, 6))
+
+
+def fingerprint(target: Target) -> str:
+    """Return a digest of the probe's logits and of what they were computed with."""
+    tokens = probe_tokens(target.vocab_size, target.max_context)
+    logits = _prefill(target, tokens, [len(tokens)]).float().cpu().numpy()
+    return hashlib.blake2b(logits.tobytes() + target.numerics.encode(), digest_size=8).hexdigest()

@@ -1,0 +1,247 @@
+"""The target model: a transformers causal LM that computes packed passes over our pages of keys and values.
+
+Modelling code stays transformers'; only its attention, and for bit-stable numerics its linears and activations, are
+exchanged. At load a probe compares packed trees with the stock forward and, for `bitwise`, with themselves in other
+batches; what cannot be served is refused in one line.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel, PreTrainedTokenizerBase
+
+from tts_orch.config import EngineConfig
+from tts_orch.engine import attention, stable
+from tts_orch.engine.cost_model import CostModel
+from tts_orch.engine.kv_pages import KVPages
+from tts_orch.engine.model_files import locate, weights_id
+from tts_orch.engine.packing import PAGE, Entry, PackedBatch, pack
+from tts_orch.engine.probe import fingerprint, is_bit_stable, matches_stock, probe_tokens
+from tts_orch.engine.threads import set_threads
+from tts_orch.errors import TargetError
+from tts_orch.policies.drafting.draft_tree import DraftTree
+
+__all__ = ["Target", "load_target"]
+
+logger = logging.getLogger(__name__)
+
+
+class Target:
+    """A loaded target model.
+
+    Args:
+        model: a causal LM on its device, in evaluation mode.
+        tokenizer: its tokenizer; without one there are no stop strings and the head's rows are the vocabulary.
+        numerics: `bitwise` or `fast`; `bitwise` falls back to `fast` with a warning where the probe does not hold.
+        name: how messages call it.
+        weights_id: identity of its weights, part of every statistics scope.
+        max_context: positions to serve, the model's own limit if not given.
+
+    Attributes:
+        numerics: what is really promised.
+        fingerprint: digest of the probe's logits; equal fingerprints draw equal tokens from equal seeds.
+        vocab_size: columns of the logits that are real tokens.
+
+    Raises:
+        TargetError: the model's attention or state cannot be served.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        tokenizer: PreTrainedTokenizerBase | None = None,
+        *,
+        numerics: str = "fast",
+        name: str = "the target model",
+        weights_id: str = "",
+        max_context: int | None = None,
+    ) -> None:
+        self.model = model.eval().requires_grad_(False)
+        self.tokenizer = tokenizer
+        self.name = name
+        self.weights_id = weights_id
+        self.device = next(model.parameters()).device
+        self.dtype = next(model.parameters()).dtype
+        text = model.config.get_text_config()
+        self._n_layers: int = text.num_hidden_layers
+        self._kv_heads: int = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+        self._head_dim: int = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+        head_rows = model.get_output_embeddings().weight.shape[0]
+        self.vocab_size = min(head_rows, len(tokenizer)) if tokenizer is not None else head_rows
+        self.max_context = min(max_context or _context_limit(text), _context_limit(text))
+        self.eos_ids = _eos_ids(model, tokenizer)
+        self.numerics = numerics
+        self._adopt()
+        self.fingerprint = fingerprint(self)
+
+    @property
+    def bytes_per_page(self) -> int:
+        """Memory of one page of keys and values over all layers."""
+        width = 2 * self._kv_heads * self._head_dim * PAGE
+        return width * self._n_layers * torch.empty((), dtype=self.dtype).element_size()
+
+    def new_pages(self, n_pages: int) -> KVPages:
+        """Return `n_pages` empty pages in the layout of this target's attention."""
+        return KVPages(
+            self._n_layers,
+            [self._kv_heads] * self._n_layers,
+            [self._head_dim] * self._n_layers,
+            n_pages,
+            layout="canonical" if self.numerics == "bitwise" else "plain",
+            dtype=self.dtype,
+            device=self.device,
+        )
+
+    @torch.inference_mode()
+    def forward(self, batch: PackedBatch, pages: KVPages) -> torch.Tensor:
+        """Compute one packed pass.
+
+        Returns:
+            `[L, V]` logits of `batch.logit_rows`, vocabulary padding cut.
+        """
+        rows = batch.logit_rows if len(batch.logit_rows) else np.zeros(1, np.int64)
+        output = self.model(
+            input_ids=self._tensor(batch.token_ids)[None],
+            position_ids=self._tensor(batch.positions)[None],
+            use_cache=False,
+            logits_to_keep=self._tensor(rows),
+            packed=batch,
+            kv=pages,
+        )
+        logits: torch.Tensor = output.logits[0, : len(batch.logit_rows), : self.vocab_size]
+        return logits
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """Return the text of tokens, special tokens left out; nothing without a tokenizer."""
+        if self.tokenizer is None:
+            return ""
+        return str(self.tokenizer.decode(token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+    def measure_cost(self, max_batch: int, context: int = 256) -> CostModel:
+        """Time passes of growing size, drafts spread over up to `max_batch` trajectories of `context` positions."""
+        context = min(context, self.max_context - PAGE)
+        n_pages = -(-context // PAGE) + 1
+        n_places = min(max_batch, 8)
+        pages = self.new_pages(n_places * (n_pages + 1))
+
+        def run(n_rows: int) -> float:
+            batch = pack(_example_entries(n_rows, max_batch, context, n_pages, n_places))
+            started = time.perf_counter()
+            self.forward(batch, pages)
+            self._synchronise()
+            return time.perf_counter() - started
+
+        return CostModel.measure(run, max_rows=max(64, 3 * max_batch))
+
+    def _adopt(self) -> None:
+        """Exchange attention and, for `bitwise`, linears and activations; refuse what comes out different."""
+        tokens = probe_tokens(self.vocab_size, self.max_context)
+        with torch.inference_mode():
+            stock = self.model(input_ids=self._tensor(tokens)[None], use_cache=False).logits[0, :, : self.vocab_size]
+        stock = stock.clone()
+        attention.register()
+        self.model.set_attn_implementation(attention.ATTENTION_NAME)
+        if self.numerics == "bitwise":
+            report = stable.stabilise(self.model)
+            if not report.is_stable:
+                logger.warning("%s: %s; numerics: fast", self.name, "; ".join(report.reasons))
+                self.numerics = "fast"
+            elif not is_bit_stable(self, tokens):
+                logger.warning("%s: its forward is not bit-stable on this machine; numerics: fast", self.name)
+                self.numerics = "fast"
+        if not matches_stock(self, tokens, stock):
+            raise TargetError(
+                f"{self.name}: its packed forward differs from the model's own, so its attention or state cannot be "
+                f"served; choose another target"
+            )
+
+    def _tensor(self, values: np.ndarray) -> torch.Tensor:
+        return torch.from_numpy(np.asarray(values, np.int64)).to(self.device)
+
+    def _synchronise(self) -> None:
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+
+def _example_entries(n_rows: int, max_batch: int, context: int, n_pages: int, n_places: int) -> list[Entry]:
+    n_entries = min(n_rows, max_batch)
+    sizes = [n_rows // n_entries + (i < n_rows % n_entries) for i in range(n_entries)]
+    entries = []
+    for i, size in enumerate(sizes):
+        first = (i % n_places) * (n_pages + 1)
+        tree = DraftTree.chain(1, [1] * min(size - 1, PAGE))
+        places = list(range(first, first + n_pages))
+        entries.append(Entry(np.ones(1, np.int32), context - 1, places, tree, [first + n_pages]))
+    return entries
+
+
+def _context_limit(text: Any) -> int:
+    """Positions a model serves; rope variants that rescale with the batch's longest row only below their switch."""
+    limit = int(getattr(text, "max_position_embeddings", None) or 2**20)
+    rope = getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {}
+    original = rope.get("original_max_position_embeddings") if isinstance(rope, dict) else None
+    if original and rope.get("rope_type") in ("dynamic", "longrope"):
+        return min(limit, int(original))
+    return limit
+
+
+def _eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None) -> tuple[int, ...]:
+    generation = getattr(model, "generation_config", None)
+    found = [getattr(generation, "eos_token_id", None), model.config.eos_token_id, getattr(tokenizer, "eos_token_id", None)]
+    ids = {i for value in found if value is not None for i in (value if isinstance(value, list) else [value])}
+    return tuple(sorted(ids))
+
+
+def load_target(config: EngineConfig) -> Target:
+    """Load the model that `config` names, from the demo, a folder, a GGUF file or the hub.
+
+    Raises:
+        TargetError: it cannot be found, read or served.
+    """
+    place = locate(config.target)
+    device = torch.device(_device(config.device))
+    dtype = _dtype(config.dtype, device)
+    if device.type == "cpu":
+        set_threads(config.threads or os.cpu_count() or 1)
+    try:
+        options = {"trust_remote_code": config.trust_remote_code}
+        architecture = AutoConfig.from_pretrained(place, **options)
+        tokenizer = AutoTokenizer.from_pretrained(place, **options)
+        model = AutoModelForCausalLM.from_pretrained(place, config=architecture, dtype=dtype, **options).to(device)
+    except (OSError, ValueError, ImportError) as error:
+        reason = str(error).strip().splitlines()[0]
+        raise TargetError(
+            f"{config.target}: cannot load the target model ({reason}); give `smollm2`, a local folder, a .gguf file or "
+            f"a hub id"
+        ) from None
+    stable_wanted = device.type == "cpu" and dtype == torch.float32
+    numerics = ("bitwise" if stable_wanted else "fast") if config.numerics == "auto" else config.numerics
+    if numerics == "bitwise" and not stable_wanted:
+        raise TargetError(f"numerics: `bitwise` needs a CPU and float32, not {device} and {dtype}; use `fast`")
+    return Target(
+        model,
+        tokenizer,
+        numerics=numerics,
+        name=config.target,
+        weights_id=weights_id(place),
+        max_context=config.max_context,
+    )
+
+
+def _device(name: str) -> str:
+    if name != "auto":
+        return name
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
+def _dtype(name: str, device: torch.device) -> torch.dtype:
+    if name != "auto":
+        return getattr(torch, name)  # type: ignore[no-any-return]
+    return torch.float32 if device.type == "cpu" else torch.bfloat16

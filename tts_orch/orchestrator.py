@@ -1,0 +1,264 @@
+"""The Python API: an orchestrator loads a target model on a cluster and searches for answers with it."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+from collections import Counter
+from collections.abc import AsyncGenerator, Callable, Generator, Iterable
+from contextlib import ExitStack
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict
+
+from tts_orch.actors._event_loop import EventLoopThread
+from tts_orch.actors._ray_verifier import RayVerifier
+from tts_orch.actors.cluster import Cluster
+from tts_orch.actors.engine_loading import EngineFactory, load_engine
+from tts_orch.actors.problem_context import (
+    BoundPolicy,
+    CandidateJournal,
+    SearchPlan,
+    SearchServices,
+    VolatileJournal,
+)
+from tts_orch.actors.search_controller import SearchController
+from tts_orch.actors.search_runner import search, search_many
+from tts_orch.actors.statistics_store import StatisticsClient, StatisticsStore
+from tts_orch.actors.target_verifier import VerifierDescription
+from tts_orch.config import BestOfN, EngineConfig, LawConfig, MajorityVote
+from tts_orch.errors import ConfigError
+from tts_orch.policies.search import SEARCH_POLICIES
+from tts_orch.records import Candidate, Problem, SearchResult
+from tts_orch.tasks.classes import answer_classes
+from tts_orch.tasks.extraction import extract_for
+from tts_orch.tasks.prompts import render
+
+if TYPE_CHECKING:
+    from typing_extensions import Unpack
+
+__all__ = ["Method", "Orchestrator", "SearchOptions"]
+
+Method: TypeAlias = BestOfN | MajorityVote | BoundPolicy
+"""Settings of a built-in search method, or an async function `(problem, context) -> SearchResult`."""
+
+_DEFAULT_METHOD: Final = MajorityVote()
+_DEFAULT_LAW: Final = LawConfig()
+_MEMORY_STORE: Final = "memory://"
+_STORE_WITHIN_S: Final = 60.0
+
+
+class SearchOptions(TypedDict, total=False):
+    """What a search may be told beside its method.
+
+    Attributes:
+        seed: run seed; with the problem's id it fixes every token.
+        law: sampling law.
+        journal: where finished candidates are looked up and written down.
+        use_drafts: False decodes plainly, to compare.
+    """
+
+    seed: int | None
+    law: LawConfig
+    journal: CandidateJournal | None
+    use_drafts: bool
+
+
+class Orchestrator:
+    """Loads a target model on a cluster, once, and searches with it; ends with `close` or as a context manager.
+
+    Works in plain code, in notebooks and beside a running event loop; the methods with an `a` in front are for callers
+    that are coroutines themselves. Callbacks run in a thread of the orchestrator and must be quick.
+
+    Args:
+        target: the target model, where `engine` is not given.
+        engine: all settings of a decoder.
+        workers: target verifiers that share the work.
+        store: where draft statistics are shared; `memory://` is an actor of the cluster.
+        address: Ray cluster to connect to; else RAY_ADDRESS, a connection made before, or a local cluster.
+        seed: run seed of searches that give none.
+        template: how a prompt becomes tokens, see `RunConfig.template`.
+        on_candidate: called with every candidate that ended.
+        on_tokens: called with the number of tokens whenever some arrive.
+        show_worker_logs: print what workers log.
+        make_engine: loads a decoder in a worker.
+        settings: fields of `EngineConfig`, where `engine` is not given.
+
+    Raises:
+        ConfigError: impossible settings.
+        TargetError: the target model cannot be found, read or served.
+        ClusterError: Ray cannot be reached, or finds no place for the workers.
+    """
+
+    def __init__(
+        self,
+        target: str | None = None,
+        *,
+        engine: EngineConfig | None = None,
+        workers: int = 1,
+        store: str = _MEMORY_STORE,
+        address: str | None = None,
+        seed: int = 0,
+        template: Literal["auto", "raw", "chat"] = "auto",
+        on_candidate: Callable[[Candidate], None] = lambda candidate: None,
+        on_tokens: Callable[[int], None] = lambda n_tokens: None,
+        show_worker_logs: bool = False,
+        make_engine: EngineFactory = load_engine,
+        **settings: Any,
+    ) -> None:
+        config = _engine_config(target, engine, settings)
+        _check_store(store)
+        self._seed = seed
+        self._occurrences: Counter[str] = Counter()
+        with ExitStack() as opened:
+            cluster = Cluster(address, show_worker_logs=show_worker_logs)
+            opened.callback(cluster.close)
+            self._loop = EventLoopThread()
+            opened.callback(self._loop.close)
+            config, resources = cluster.share_out(config, workers)
+            log = self._share_statistics(opened) if workers > 1 else None  # one worker has nobody to share with
+            start_verifier = functools.partial(RayVerifier.start, resources, config, make_engine, log)
+            self._controller = SearchController(start_verifier, workers, on_tokens)
+            opened.callback(lambda: self._loop.run(self._controller.close()))
+            self._loop.run(self._controller.start())
+            verifier = self._controller.descriptions[0]
+            self.tokenizer = verifier.tokenizer
+            self._services = SearchServices(
+                controller=self._controller,
+                weights_id=verifier.weights_id,
+                tokenise=functools.partial(render, tokenizer=self.tokenizer, template=template),
+                decode=functools.partial(
+                    self.tokenizer.decode, skip_special_tokens=True, clean_up_tokenization_spaces=False
+                ),
+                extract=extract_for,
+                answer_classes=answer_classes,
+                on_candidate=on_candidate,
+            )
+            self._opened = opened.pop_all()
+
+    @property
+    def workers(self) -> list[VerifierDescription]:
+        """The verifiers at work, with their fingerprints."""
+        return self._controller.descriptions
+
+    def search(
+        self, problem: str | Problem, method: Method = _DEFAULT_METHOD, **options: Unpack[SearchOptions]
+    ) -> SearchResult:
+        """Search one problem.
+
+        Args:
+            problem: a prompt, or a problem with an id. A prompt searched again is another problem, with other seeds.
+            method: how to search.
+            options: see `SearchOptions`.
+
+        Raises:
+            ProblemError: the problem cannot be rendered.
+            ClusterError: no verifier is left.
+        """
+        return self._loop.run(search(self._as_problem(problem), 0, self._plan(method, **options), self._services))
+
+    async def asearch(
+        self, problem: str | Problem, method: Method = _DEFAULT_METHOD, **options: Unpack[SearchOptions]
+    ) -> SearchResult:
+        """Search one problem, from a coroutine; see `search`."""
+        plan = self._plan(method, **options)
+        return await self._loop.arun(search(self._as_problem(problem), 0, plan, self._services))
+
+    def search_many(
+        self, problems: Iterable[str | Problem], method: Method = _DEFAULT_METHOD, **options: Unpack[SearchOptions]
+    ) -> Generator[SearchResult, None, None]:
+        """Search problems, yielding results as they finish; closing the generator cancels the rest. See `search`."""
+        stream = self._stream(problems, method, options)
+        try:
+            while (result := self._loop.run(_next(stream))) is not None:
+                yield result
+        finally:
+            self._loop.run(_close(stream))
+
+    async def asearch_many(
+        self, problems: Iterable[str | Problem], method: Method = _DEFAULT_METHOD, **options: Unpack[SearchOptions]
+    ) -> AsyncGenerator[SearchResult, None]:
+        """Search problems, from a coroutine; see `search_many`."""
+        stream = self._stream(problems, method, options)
+        try:
+            while (result := await self._loop.arun(_next(stream))) is not None:
+                yield result
+        finally:
+            await self._loop.arun(_close(stream))
+
+    def statistics(self) -> dict[str, float]:
+        """Return the decoders' counters, summed over the workers."""
+        return self._loop.run(self._controller.statistics())
+
+    def close(self) -> None:
+        """Cancel what is open, stop the workers, and end the local cluster if one was started."""
+        self._opened.close()
+
+    def __enter__(self) -> Orchestrator:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _share_statistics(self, opened: ExitStack) -> StatisticsClient:
+        store = self._loop.run(StatisticsStore.create(_STORE_WITHIN_S, {"num_cpus": 0}))
+        opened.callback(store.kill)
+        return StatisticsClient(store)
+
+    def _stream(
+        self, problems: Iterable[str | Problem], method: Method, options: SearchOptions
+    ) -> AsyncGenerator[SearchResult, None]:
+        return search_many(map(self._as_problem, problems), self._plan(method, **options), self._services)
+
+    def _plan(
+        self,
+        method: Method,
+        seed: int | None = None,
+        law: LawConfig = _DEFAULT_LAW,
+        journal: CandidateJournal | None = None,
+        use_drafts: bool = True,
+    ) -> SearchPlan:
+        policy, n = _bind(method)
+        run_seed = self._seed if seed is None else seed
+        return SearchPlan(policy, n, law.sampling_params(), run_seed, journal or VolatileJournal(), use_drafts)
+
+    def _as_problem(self, problem: str | Problem) -> Problem:
+        """Give an ad-hoc prompt an id: its hash and how often it was searched before."""
+        if isinstance(problem, Problem):
+            return problem
+        digest = hashlib.blake2b(problem.encode(), digest_size=8).hexdigest()
+        occurrence = self._occurrences[digest]
+        self._occurrences[digest] += 1
+        return Problem(id=f"{digest}-{occurrence}", prompt=problem)
+
+
+def _bind(method: Method) -> tuple[BoundPolicy, int]:
+    if not isinstance(method, BestOfN | MajorityVote):
+        return method, 1
+    policy = SEARCH_POLICIES[method.name]
+    return lambda problem, context: policy(problem, context, method), method.n
+
+
+def _engine_config(target: str | None, engine: EngineConfig | None, settings: dict[str, Any]) -> EngineConfig:
+    if engine is None:
+        return EngineConfig(**settings if target is None else {**settings, "target": target})
+    if target is not None or settings:
+        raise ConfigError(
+            f"engine: given beside {', '.join([*(['target'] if target else []), *settings])}; give one of both"
+        )
+    return engine
+
+
+def _check_store(store: str) -> None:
+    if store != _MEMORY_STORE:
+        scheme = store.partition("://")[0]
+        raise ConfigError(f"store: {scheme}:// is not available; use {_MEMORY_STORE}")
+
+
+async def _next(stream: AsyncGenerator[SearchResult, None]) -> SearchResult | None:
+    return await anext(stream, None)
+
+
+async def _close(stream: AsyncGenerator[SearchResult, None]) -> None:
+    await stream.aclose()

@@ -1,0 +1,206 @@
+"""The folder of a run: who may write to it, what it belongs to, and its files.
+
+lock              held while a run is on; freed by the operating system when its process ends, however it ends
+manifest.json     identity, versions, fingerprints of the workers             (`tts_orch.manifest`)
+config.yaml       resolved settings of the latest run
+candidates.jsonl  every finished candidate; steps.jsonl: every search step    (`tts_orch.journal`)
+results.jsonl     a line a problem; summary.json: the run in numbers          (`tts_orch.results`)
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final
+
+import yaml
+
+from tts_orch.atomic_file import write_atomically
+from tts_orch.config import RunConfig
+from tts_orch.errors import RunFolderError
+from tts_orch.folder_lock import FolderLock
+from tts_orch.journal import Journal
+from tts_orch.json_lines import JsonLinesFile, JsonObject, json_line, read_json_lines
+from tts_orch.manifest import Manifest
+from tts_orch.records import Problem
+from tts_orch.results import ProblemResult
+
+__all__ = ["RunFolder"]
+
+_MANIFEST: Final = "manifest.json"
+_STARTED: Final = frozenset({"lock", "manifest.json.new", "candidates.jsonl", "steps.jsonl", "results.jsonl"})
+
+_logger = logging.getLogger(__name__)
+
+
+class RunFolder:
+    """A run folder, locked and open for writing.
+
+    Args:
+        config: settings of this run; `config.out` is the folder, made when it is missing.
+        problems: the problems of this run, in order.
+
+    Attributes:
+        journal: finished candidates and search steps.
+
+    Raises:
+        RunFolderError: the folder cannot be written, is in use, damaged, no run folder, or of another identity.
+    """
+
+    def __init__(self, config: RunConfig, problems: Sequence[Problem]) -> None:
+        self.path = config.out
+        self._config = config
+        self._problems = problems
+        self._manifest = Manifest.of(config, problems)
+        with ExitStack() as stack:
+            try:
+                self._open(stack)
+            except OSError as error:
+                raise RunFolderError(
+                    f"{self.path}: {error.strerror}; give a folder that can be written as --out"
+                ) from None
+            self._opened = stack.pop_all()
+
+    def _open(self, stack: ExitStack) -> None:
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._refuse_foreign_folder()
+        stack.callback(FolderLock(self.path).release)
+        stack.callback(self._remove_if_unused)
+        self._earlier = Manifest.read(self.path / _MANIFEST)
+        self._check_identity()
+        self.journal = Journal(self.path)
+        stack.callback(self.journal.close)
+        self._results_file = JsonLinesFile(self.path / "results.jsonl")
+        stack.callback(self._results_file.close)
+        self._results = _read_results(self._results_file.path)
+
+    def _refuse_foreign_folder(self) -> None:
+        if (self.path / _MANIFEST).exists():
+            return
+        foreign = sorted(entry.name for entry in self.path.iterdir() if not _is_unused(entry))
+        if foreign:
+            raise RunFolderError(
+                f"{self.path}: holds {foreign[0]!r} but no {_MANIFEST}; give an empty or a new folder as --out"
+            )
+
+    def _check_identity(self) -> None:
+        difference = self._earlier.difference(self._manifest) if self._earlier else None
+        if difference:
+            raise RunFolderError(f"{self.path}: {difference}; go back to resume, or give another --out to start afresh")
+
+    @property
+    def results(self) -> list[ProblemResult]:
+        """The results of this run so far, in problem order."""
+        found = (self._results.get(problem.id) for problem in self._problems)
+        return [result for result in found if result and result.n == self._config.method.n]
+
+    @property
+    def pending(self) -> list[Problem]:
+        """The problems without a result, or with candidates that failed or left the journal, in order."""
+        done = {result.problem_id for result in self.results if self._is_complete(result)}
+        return [problem for problem in self._problems if problem.id not in done]
+
+    def _is_complete(self, result: ProblemResult) -> bool:
+        return not result.n_errors and self.journal.n_finished[result.problem_id] >= result.n_finished
+
+    def begin(self, target: Mapping[str, Any], fingerprints: Sequence[str]) -> None:
+        """Write down what the run belongs to, once the target model is loaded and before anything is decoded.
+
+        Args:
+            target: what fixes the tokens on the model's side, by name.
+            fingerprints: numerics of the workers.
+
+        Raises:
+            RunFolderError: the folder belongs to another target.
+        """
+        self._manifest = self._manifest.with_target(target, fingerprints)
+        self._check_identity()
+        if self._earlier:
+            self._warn_of_new_fingerprints(self._earlier)
+            self._manifest = self._earlier.continued_by(self._manifest)
+        self._manifest.write(self.path / _MANIFEST)
+        settings = self._config.model_dump(mode="json")
+        write_atomically(self.path / "config.yaml", yaml.safe_dump(settings, sort_keys=False))
+
+    def _warn_of_new_fingerprints(self, earlier: Manifest) -> None:
+        if not set(self._manifest.fingerprints) <= set(earlier.fingerprints):
+            _logger.warning(
+                "%s: decoded on workers of other numerics before; equal seeds may give other tokens", self.path
+            )
+
+    def add(self, result: ProblemResult) -> None:
+        """Append a problem's result; on return it and its candidates are on the disk.
+
+        Raises:
+            RunError: it cannot be written.
+        """
+        self.journal.sync()
+        self._results_file.append(result.to_json())
+        self._results_file.sync()
+        self._results[result.problem_id] = result
+
+    def write_results(self) -> None:
+        """Replace `results.jsonl` by the results of this run, in problem order; nothing is added after that.
+
+        Raises:
+            RunError: it cannot be written.
+        """
+        lines = (json_line(result.to_json()) for result in self.results)
+        write_atomically(self._results_file.path, "".join(lines))
+
+    def read_summary(self) -> JsonObject:
+        """Return the summary of the latest run in this folder, empty before the first.
+
+        Raises:
+            RunFolderError: it is damaged.
+        """
+        path = self.path / "summary.json"
+        try:
+            summary: JsonObject = json.loads(path.read_bytes()) if path.exists() else {}
+        except ValueError:
+            raise RunFolderError(f"{path}: not JSON; delete it") from None
+        return summary
+
+    def write_summary(self, summary: JsonObject) -> None:
+        """Replace `summary.json`.
+
+        Raises:
+            RunError: it cannot be written.
+        """
+        write_atomically(self.path / "summary.json", json.dumps(summary, indent=2) + "\n")
+
+    def _remove_if_unused(self) -> None:
+        if all(_is_unused(entry) for entry in self.path.iterdir()):
+            for entry in self.path.iterdir():
+                entry.unlink()
+            self.path.rmdir()
+
+    def __enter__(self) -> RunFolder:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._opened.close()
+
+
+def _is_unused(entry: Path) -> bool:
+    """Whether a file is what a run leaves that ended before it wrote its manifest."""
+    return entry.name in _STARTED and not (entry.suffix == ".jsonl" and entry.stat().st_size)
+
+
+def _read_results(path: Path) -> dict[str, ProblemResult]:
+    results = {}
+    for line in read_json_lines(path):
+        try:
+            result = ProblemResult.from_json(line.values)
+        except (KeyError, TypeError) as error:
+            raise RunFolderError(
+                f"{path}:{line.number}: not a result ({error!r}); delete the line to have it redone"
+            ) from None
+        results[result.problem_id] = result
+    return results

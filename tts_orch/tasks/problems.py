@@ -1,0 +1,115 @@
+"""Read problem files: JSON lines, a problem a line, plain or gzip."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import zlib
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from tts_orch.errors import ProblemError
+from tts_orch.records import Problem
+
+__all__ = ["read_problems"]
+
+_GZIP_MAGIC = b"\x1f\x8b"
+
+
+def read_problems(path: Path) -> list[Problem]:
+    """Read a problem file.
+
+    A line has `id` and `prompt` or `messages`, and may have `answer`, `domain`, `choices` and `tests`; other fields are
+    ignored and blank lines skipped. Where a line has both, `prompt` is what goes to the model.
+
+    Raises:
+        ProblemError: the file cannot be read or has no problem, or a line is malformed: `file:line: what; what to do`.
+    """
+    problems: dict[str, Problem] = {}
+    for number, line in enumerate(_read(path).splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            problem = _problem(line)
+        except ValueError as error:
+            raise ProblemError(f"{path}:{number}: {error}") from None
+        if problem.id in problems:
+            raise ProblemError(
+                f"{path}:{number}: the id {problem.id!r} was used before; give every problem an id of its own"
+            )
+        problems[problem.id] = problem
+    if not problems:
+        raise ProblemError(f"{path}: no problem in the file; give a JSON object with `id` and `prompt` on every line")
+    return list(problems.values())
+
+
+def _read(path: Path) -> bytes:
+    try:
+        content = path.read_bytes()
+        return gzip.decompress(content) if content.startswith(_GZIP_MAGIC) else content
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or "damaged gzip data"
+        raise ProblemError(f"{path}: {reason}; give a readable file of JSON lines, plain or .gz") from None
+
+
+def _problem(line: bytes) -> Problem:
+    """Parse one line; a ValueError says what is wrong and what to do."""
+    try:
+        fields = json.loads(line.decode("utf-8-sig"))
+        json.dumps(fields, ensure_ascii=False).encode()  # lone surrogates have no tokens
+    except json.JSONDecodeError as error:
+        raise ValueError(f"not valid JSON ({error.msg}, column {error.colno}); give one JSON object a line") from None
+    except UnicodeError:
+        raise ValueError("not valid Unicode; save the file as UTF-8") from None
+    except RecursionError:
+        raise ValueError("nested too deeply; give one flat JSON object a line") from None
+    if not isinstance(fields, dict):
+        raise ValueError("not a JSON object; give an object with `id` and `prompt`")
+    if fields.get("id") in (None, ""):
+        raise ValueError("no `id`; give every problem an id of its own")
+    prompt = _text(fields, "prompt")
+    messages = tuple(_messages(fields)) if prompt is None else None
+    return Problem(
+        id=str(_text(fields, "id", numbers=True)),
+        prompt=prompt,
+        messages=messages,
+        answer=_text(fields, "answer", numbers=True),
+        domain=_text(fields, "domain"),
+        choices=_choices(fields.get("choices")),
+        tests=fields.get("tests"),
+    )
+
+
+def _text(fields: Mapping[str, Any], name: str, *, numbers: bool = False) -> str | None:
+    value = fields.get(name)
+    if numbers and isinstance(value, int | float) and not isinstance(value, bool):
+        return json.dumps(value)
+    if value is not None and not isinstance(value, str):
+        raise ValueError(f"`{name}` is {json.dumps(value)[:40]}; write it as a text in quotes")
+    if name == "prompt" and value == "":
+        raise ValueError("`prompt` is empty; give a text")
+    return value
+
+
+def _messages(fields: Mapping[str, Any]) -> Iterator[Mapping[str, str]]:
+    turns = fields.get("messages")
+    if turns is None:
+        raise ValueError("neither `prompt` nor `messages`; give one of them")
+    if not isinstance(turns, list) or not turns:
+        raise ValueError('`messages` must be a list of turns like {"role": "user", "content": "..."}')
+    for turn in turns:
+        if not (isinstance(turn, dict) and isinstance(turn.get("role"), str) and isinstance(turn.get("content"), str)):
+            raise ValueError("every turn of `messages` needs the texts `role` and `content`")
+        yield turn
+
+
+def _choices(value: object) -> tuple[str, ...] | None:
+    """Return the texts, A first, from a list or from an object of letters."""
+    if value is None:
+        return None
+    if isinstance(value, dict):
+        value = [value[letter] for letter in sorted(value)]
+    if not isinstance(value, list) or not value or not all(isinstance(choice, str) for choice in value):
+        raise ValueError("`choices` must be a list of texts, or an object of letters with a text each")
+    return tuple(value)
