@@ -79,13 +79,12 @@ class Cluster:
 
 def _start_local(show_worker_logs: bool) -> None:
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    # Ray half-enables token authentication by itself; said explicitly, driver and workers agree on it.
-    os.environ.setdefault("RAY_AUTH_MODE", "token")
+    # RAY_AUTH_MODE is not touched: Ray read it when it was imported, and gives a new local cluster a token by itself.
     ray.init(
         address="local",
         num_cpus=len(os.sched_getaffinity(0)),
         object_store_memory=_OBJECT_STORE_BYTES,
         include_dashboard=False,
         log_to_driver=show_worker_logs,
-        logging_level=logging.WARNING,
+        logging_level=logging.ERROR,  # below it are remarks on the token
     )

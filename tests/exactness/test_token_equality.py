@@ -20,7 +20,7 @@ from tts_orch.policies.drafting.registry import drafter as product_drafter
 from tts_orch.records import DecodeRequest, SamplingParams
 
 _FACTORS: Mapping[str, Sequence[object]] = {
-    "architecture": ("llama", "qwen2", "gemma2"),
+    "architecture": ("llama", "qwen2", "gemma2", "mistral"),
     "drafter": ("none", "prompt_lookup", "stand", "random", "adversarial"),
     "max_batch": (1, 3, 8),
     "law": ("greedy", "nucleus", "raw", "mixed"),

@@ -72,7 +72,7 @@ def laws(draw_value: st.DrawFn) -> SamplingParams:
     )
 
 
-@settings(deadline=None, max_examples=150)
+@settings(deadline=None, max_examples=100)
 @given(params=laws(), seed=st.integers(0, 10**6), n_path=st.integers(0, 3), scale=st.sampled_from([0.5, 4.0]))
 def test_the_law_is_that_of_transformers(params: SamplingParams, seed: int, n_path: int, scale: float) -> None:
     n_vocabulary, stop_ids = 200, (0, 7)
@@ -198,9 +198,13 @@ def test_greedy_and_sampled_rows_in_one_call() -> None:
     assert draw(logits, seeds, positions, greedy).tolist() == np.where(greedy, logits.argmax(1), sampled).tolist()
 
 
-def test_a_row_without_numbers_is_an_error() -> None:
+@pytest.mark.parametrize("temperature", [0.0, 0.7])
+@pytest.mark.parametrize("value", [torch.nan, -INF])
+def test_a_row_without_numbers_is_an_error(temperature: float, value: float) -> None:
+    law = law_of(SamplingParams(temperature=temperature), n_vocabulary=9)
+    processed = process(torch.full((1, 9), value), [law], [[]])
     with pytest.raises(RunError, match="no token can be drawn"):
-        draw(torch.full((1, 9), torch.nan), np.zeros(1, np.uint64), np.zeros(1, np.int64), np.zeros(1, bool))
+        draw(processed, np.zeros(1, np.uint64), np.zeros(1, np.int64), np.array([law.is_greedy]))
 
 
 def test_a_bias_on_a_missing_token_is_the_users_mistake() -> None:

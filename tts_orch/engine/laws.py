@@ -48,7 +48,6 @@ class TrajectoryLaw:
         if missing:
             raise ConfigError(f"logit_bias: no token {missing[0]}; the target's vocabulary has {vocab_size} tokens")
         self._stop_ids = [token_id for token_id in stop_ids if token_id < vocab_size]
-        self._vocab_size = vocab_size
         self._n_output = 0
         self._penalises_prompt = params.repetition_penalty != 1
         self._penalises = self._penalises_prompt or params.presence_penalty != 0 or params.frequency_penalty != 0
@@ -132,7 +131,8 @@ def process(logits: Tensor, laws: Sequence[TrajectoryLaw], paths: Sequence[Seque
 def _shape(weights: Tensor, temperature: float, top_k: int, top_p: float, min_p: float) -> Tensor:
     """Apply what does not depend on history."""
     if temperature == 0:
-        return torch.full_like(weights, -math.inf).scatter_(1, weights.argmax(dim=1, keepdim=True), 0.0)
+        best, ids = weights.max(dim=1, keepdim=True)
+        return torch.full_like(weights, -math.inf).scatter_(1, ids, best)
     if temperature != 1:
         weights = weights / temperature
     return truncate(weights, top_k=top_k, top_p=top_p, min_p=min_p)
@@ -157,7 +157,8 @@ def draw(
     """
     tokens = np.empty(len(processed), np.int64)
     if greedy.any():
-        tokens[greedy] = processed[torch.from_numpy(greedy)].argmax(dim=1).cpu().numpy()
+        best, ids = processed[torch.from_numpy(greedy)].max(dim=1)
+        tokens[greedy] = torch.where(best > -math.inf, ids, -1).cpu().numpy()
     if not greedy.all():
         drawn = ~greedy
         rows = processed[torch.from_numpy(drawn)] if greedy.any() else processed

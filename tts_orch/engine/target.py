@@ -147,7 +147,7 @@ class Target:
             stock = self.model(input_ids=self._tensor(tokens)[None], use_cache=False).logits[0, :, : self.vocab_size]
         stock = stock.clone()
         attention.register()
-        self.model.set_attn_implementation(attention.ATTENTION_NAME)
+        self.model.set_attn_implementation(attention.NAME)
         if self.numerics == "bitwise":
             report = stable.stabilise(self.model)
             if not report.is_stable:

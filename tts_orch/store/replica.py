@@ -181,7 +181,6 @@ class Replica:
 
     def _exchange(self) -> None:
         try:
-            self._follow_scopes()
             self._send()
             self._receive()
         except Exception as error:
@@ -193,40 +192,43 @@ class Replica:
         else:
             self._failures_in_a_row = 0
 
-    def _follow_scopes(self) -> None:
-        """Open new scopes' logs before anything of theirs is sent, so that the snapshot has no batch the table has."""
-        scopes = self._scopes
-        self._readers = {scope: reader for scope, reader in self._readers.items() if scope in scopes}
-        for scope in scopes - self._readers.keys():
-            reader = ScopeReader(self._log, scope, self._writer, self._next_sequence)
-            self._deliver(scope, reader.poll(self._next_sequence))
-            self._readers[scope] = reader
-
     def _send(self) -> None:
-        while self._in_flight is not None or self._take_batch():
-            batch = self._in_flight
-            if batch is not None:
-                self._log.append(batch.scope, self._writer, batch.sequence, batch.blob)
-                self._in_flight = None
-                with self._lock:
-                    self._count(sent_batches=1, sent_contexts=batch.n_contexts)
+        while (batch := self._in_flight or self._next_batch()) is not None:
+            self._in_flight = batch
+            if batch.scope in self._scopes:
+                self._follow(batch.scope, batch.sequence)
+            self._log.append(batch.scope, self._writer, batch.sequence, batch.blob)
+            self._in_flight = None
+            with self._lock:
+                self._count(sent_batches=1, sent_contexts=batch.n_contexts)
 
-    def _take_batch(self) -> bool:
+    def _next_batch(self) -> _Batch | None:
         with self._lock:
             taken = self._backlog.take()
         if taken is None:
-            return False
+            return None
         scope, deltas = taken
         contexts = coalesce(deltas)
-        self._in_flight = _Batch(scope, self._next_sequence, contexts.n_contexts, pack(contexts))
         self._next_sequence += 1
-        return True
+        return _Batch(scope, self._next_sequence - 1, contexts.n_contexts, pack(contexts))
 
     def _receive(self) -> None:
-        for scope, reader in self._readers.items():
+        scopes = self._scopes
+        self._readers = {scope: reader for scope, reader in self._readers.items() if scope in scopes}
+        for scope in scopes:
             if sum(delta.contexts.n_contexts for delta, _ in self._incoming) > self._max_contexts:
                 return  # the decoder is busy or idle; the log keeps the rest
+            reader = self._follow(scope, self._next_sequence)
             self._deliver(scope, reader.poll(self._next_sequence))
+
+    def _follow(self, scope: str, next_sequence: int) -> ScopeReader:
+        """Open a scope's log, before anything of it is sent, so that its snapshot has no batch that the table has."""
+        reader = self._readers.get(scope)
+        if reader is None:
+            reader = ScopeReader(self._log, scope, self._writer, next_sequence)
+            self._deliver(scope, reader.poll(next_sequence))
+            self._readers[scope] = reader
+        return reader
 
     def _deliver(self, scope: str, news: News) -> None:
         with self._lock:

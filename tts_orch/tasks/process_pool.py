@@ -68,10 +68,12 @@ class ProcessPool(Generic[Arguments, Result]):
         try:
             worker = worker or _Worker(self._function, self._time_limit_s, self._memory_limit_bytes)
             return cast(Result, worker.call(args, kwargs))
-        except BaseException:
+        except BaseException as error:
             if worker is not None:
                 worker.kill()
                 worker = None
+            if isinstance(error, EOFError | OSError):
+                raise CallLostError("the worker died: too much time or memory, or a crash") from None
             raise
         finally:
             self._places.put(worker)
@@ -105,13 +107,10 @@ class _Worker:
         self._connection.send((function, time_limit_s, memory_limit_bytes))
 
     def call(self, args: tuple[object, ...], kwargs: dict[str, object]) -> object:
-        try:
-            if not self._has_started:
-                self._has_started = self._receive(_START_LIMIT_S)[0]
-            self._connection.send((args, kwargs))
-            succeeded, result = self._receive(self._deadline_s)
-        except (EOFError, OSError):
-            raise CallLostError("the worker died: too much time or memory, or a crash") from None
+        if not self._has_started:
+            self._has_started = self._receive(_START_LIMIT_S)[0]
+        self._connection.send((args, kwargs))
+        succeeded, result = self._receive(self._deadline_s)
         if not succeeded:
             raise CallLostError(str(result))
         return result

@@ -1,0 +1,132 @@
+"""A trajectory ends at the right token wherever in an accepted block that is, and nothing after it was ever generated."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+import pytest
+
+from tests.exactness.decoding import decode, new_decoder, prompt, request, toy_target
+from tests.exactness.drafters import OracleDrafter, Told
+from tests.exactness.reference import Outcome, decode_plainly
+from tests.toys import EOS_ID, toy_llama
+from tts_orch.engine.decoder import Decoder
+from tts_orch.records import DecodeRequest, FinishReason, SamplingParams
+
+_BLOCK = 5
+"""Draft nodes a step: every step commits six tokens, the bonus token included."""
+_N_ENDS = 2 * (_BLOCK + 1)
+_N_FREE = _N_ENDS + 12
+_FIRST_TEXT_ID = 8
+_PLACES = range(_N_ENDS)
+"""Every index of the first two blocks."""
+
+
+def _law(**ending: object) -> SamplingParams:
+    """Near uniform, so that tokens rarely repeat, and without EOS."""
+    settings = {"temperature": 3.0, "max_new_tokens": _N_FREE, "logit_bias": ((EOS_ID, -1e9),), **ending}
+    return SamplingParams(**settings)  # type: ignore[arg-type]
+
+
+def _request(seed: int, **ending: object) -> DecodeRequest:
+    return request("cut", prompt(10), _law(**ending), seed=seed)
+
+
+def _spanning(tokens: Sequence[int], place: int) -> str:
+    """Return a text that begins in the token before `place` and ends inside the token there."""
+    text = toy_target().decode
+    return (text(tokens[place - 1 : place])[-1] if place else "") + text(tokens[place : place + 1])[0]
+
+
+def _is_clear(tokens: Sequence[int]) -> bool:
+    """Whether every token and every text of `_spanning` first appears at its own place."""
+    first = tokens[:_N_ENDS]
+    if min(first) < _FIRST_TEXT_ID or len(set(first)) < _N_ENDS:
+        return False
+    text = toy_target().decode
+    return all(_spanning(tokens, place) not in text(tokens[:place]) for place in _PLACES)
+
+
+@cache
+def _free_run() -> tuple[int, list[int]]:
+    """Return a seed and the tokens it gives when nothing ends the trajectory."""
+    model = toy_llama()
+    for seed in range(2000):
+        start = decode_plainly(model, _request(seed, max_new_tokens=_N_ENDS), (EOS_ID,), toy_target().decode)
+        if _is_clear(start.tokens):
+            return seed, decode_plainly(model, _request(seed), (EOS_ID,), toy_target().decode).tokens
+    raise AssertionError("no seed gives different tokens at all places")
+
+
+def _run(**ending: object) -> tuple[Decoder, Outcome, Told]:
+    seed, free = _free_run()
+    one = _request(seed, **ending)
+    drafter = OracleDrafter({"cut": [*one.token_ids.tolist(), *free]}, block=_BLOCK)
+    decoder = new_decoder(toy_target(), drafter, max_nodes=_BLOCK)
+    outcome = decode(decoder, [one])["cut"]
+    return decoder, outcome, drafter.told["cut"]
+
+
+def _check(place: int, reason: FinishReason, **ending: object) -> None:
+    decoder, outcome, told = _run(**ending)
+    kept = _free_run()[1][: place + 1]
+    assert (outcome.tokens, outcome.reason) == (kept, reason)
+    assert len(outcome.log_probs) == len(outcome.confidences) == len(outcome.self_certainties) == len(kept)
+    assert told.tokens == [*prompt(10).tolist(), *kept], "the drafter learned of tokens after the end"
+    assert told.is_closed
+    counters, n_steps = decoder.counters, -(-(place + 1) // (_BLOCK + 1))
+    assert (counters.committed_tokens, counters.decoding_steps) == (len(kept), n_steps)
+    assert counters.accepted_nodes == sum(len(step.accepted) for step in told.steps) <= len(kept)
+
+
+@pytest.mark.parametrize("place", _PLACES)
+def test_stop_id(place: int) -> None:
+    _check(place, FinishReason.EOS, stop_ids=(_free_run()[1][place],))
+
+
+@pytest.mark.parametrize("place", _PLACES)
+def test_eos_of_the_target(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toy_target(), "eos_ids", (_free_run()[1][place],))
+    _check(place, FinishReason.EOS)
+
+
+@pytest.mark.parametrize("place", _PLACES)
+def test_stop_string_that_ends_inside_a_token(place: int) -> None:
+    _check(place, FinishReason.STOP_STRING, stop_strings=("\x00", _spanning(_free_run()[1], place)))
+
+
+@pytest.mark.parametrize("place", _PLACES)
+def test_length_limit(place: int) -> None:
+    _check(place, FinishReason.LENGTH, max_new_tokens=place + 1)
+    told = _run(max_new_tokens=place + 1)[2]
+    positions = np.cumsum([0, *(len(step.committed) for step in told.steps)])
+    for committed, step in zip(positions, told.steps, strict=False):
+        assert committed + step.tree.depth.max() <= place, "drafts that could never be committed"
+
+
+@pytest.mark.parametrize("place", _PLACES)
+def test_context_limit(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toy_target(), "max_context", 10 + place + 1)
+    _check(place, FinishReason.LENGTH)
+
+
+@pytest.mark.parametrize("place", _PLACES)
+def test_first_rule_wins(place: int) -> None:
+    """A stop string and a stop id close behind each other; with a limit beyond both."""
+    free = _free_run()[1]
+    ending = {"stop_strings": (_spanning(free, place + 1),), "stop_ids": (free[place],), "max_new_tokens": place + 3}
+    _check(place, FinishReason.EOS, **ending)
+
+
+def test_minimum_length_moves_the_end() -> None:
+    """Stop ids are banned below the minimum, so the law itself changes there, and only there."""
+    seed, free = _free_run()
+    banned = free[3]
+    one = _request(seed, stop_ids=(banned,), min_new_tokens=8)
+    expected = decode_plainly(toy_llama(), one, (EOS_ID,), toy_target().decode)
+    assert expected.tokens[:3] == free[:3]
+    assert expected.tokens[3] != banned
+    _, outcome, _ = _run(stop_ids=(banned,), min_new_tokens=8)
+    assert (outcome.tokens, outcome.reason) == (expected.tokens, expected.reason)
