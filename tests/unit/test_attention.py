@@ -56,7 +56,8 @@ def _attend(vectors: Vectors, packed: PackedBatch, kv: KVPages, **options: Any) 
     attention.register()
     batch = [tensor.transpose(0, 1)[None] for tensor in (vectors.query, vectors.key, vectors.value)]
     function = AttentionInterface()[attention.NAME]
-    output, weights = function(SimpleNamespace(layer_idx=1), *batch, None, scaling=0.3, packed=packed, kv=kv, **options)
+    layer = SimpleNamespace(layer_idx=1)
+    output, weights = function(layer, *batch, None, scaling=None, packed=packed, kv=kv, **options)
     assert weights is None
     return output[0]
 
@@ -113,7 +114,7 @@ def _in_trees(vectors: Vectors, shape: tuple[int, int, int], kv: KVPages, first:
 def _reference(vectors: Vectors, sliding_window: int | None = None, softcap: float | None = None) -> NDArray[np.float64]:
     query, key, value = (tensor.double().numpy() for tensor in (vectors.query, vectors.key, vectors.value))
     group = query.shape[1] // key.shape[1]
-    scores = 0.3 * np.einsum("qhd,khd->hqk", query, key.repeat(group, axis=1))
+    scores = np.einsum("qhd,khd->hqk", query, key.repeat(group, axis=1)) / np.sqrt(query.shape[2])
     if softcap is not None:
         scores = softcap * np.tanh(scores / softcap)
     back = np.arange(len(query))[:, None] - np.arange(len(query))[None]
