@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import ray
@@ -13,7 +13,7 @@ import ray
 from tts_orch.config import EngineConfig
 from tts_orch.errors import ClusterError, ConfigError
 
-__all__ = ["Cluster"]
+__all__ = ["Cluster", "cpus_each"]
 
 _OBJECT_STORE_BYTES: Final = 128 * 2**20  # tokens and settings only; Ray's smallest is 75 MiB
 
@@ -56,25 +56,41 @@ class Cluster:
             The settings of each, threads filled in, and the resources that it asks Ray for.
 
         Raises:
-            ConfigError: there are not enough GPUs.
+            ConfigError: there are not enough GPUs, or one is asked for by number.
         """
-        have = ray.cluster_resources()
-        n_gpus = have.get("GPU", 0)
-        wants_gpu = config.device.startswith("cuda") or (config.device == "auto" and n_gpus >= n_workers)
-        if wants_gpu and n_gpus < n_workers:
-            raise ConfigError(
-                f"workers: {n_workers} on cuda need as many GPUs, the cluster has {n_gpus:g}; lower workers"
-            )
-        n_cpus = have.get("CPU", 1.0) / n_workers
-        threads = config.threads or max(1, math.floor(n_cpus))
-        num_cpus = float(min(threads, math.floor(n_cpus))) if n_cpus >= 1 else n_cpus
-        resources = {"num_cpus": num_cpus} | ({"num_gpus": 1.0} if wants_gpu else {})
+        n_gpus = ray.cluster_resources().get("GPU", 0)
+        resources: dict[str, float] = {}
+        if config.device.startswith("cuda") or (config.device == "auto" and n_gpus):
+            _check_gpus(config.device, n_gpus, n_workers)
+            resources["num_gpus"] = 1
+        cpus = cpus_each([node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]], n_workers)
+        threads = config.threads or max(1, math.floor(cpus))
+        resources["num_cpus"] = min(cpus, threads)
         return config.model_copy(update={"threads": threads}), resources
 
     def close(self) -> None:
         """End what was started, or leave what was joined."""
         if self._is_ours and ray.is_initialized():
             ray.shutdown()
+
+
+def cpus_each(node_cpus: Sequence[float], n_workers: int) -> float:
+    """Return the largest whole number of CPUs that workers can have on these nodes, a fraction where none can have one."""
+    for cpus in range(math.floor(max(node_cpus, default=0)), 0, -1):
+        if sum(math.floor(node // cpus) for node in node_cpus) >= n_workers:
+            return cpus
+    return math.floor(100 * sum(node_cpus) / n_workers) / 100
+
+
+def _check_gpus(device: str, n_gpus: float, n_workers: int) -> None:
+    if ":" in device:
+        raise ConfigError(
+            f"device: Ray hands out the GPUs; give `cuda` instead of {device!r} and set CUDA_VISIBLE_DEVICES"
+        )
+    if n_gpus < n_workers:
+        raise ConfigError(
+            f"workers: {n_workers} need a GPU each, the cluster has {n_gpus:g}; lower workers or give the device `cpu`"
+        )
 
 
 def _start_local(show_worker_logs: bool) -> None:

@@ -14,7 +14,8 @@ from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any, Final
 
 from tts_orch.actors._live_candidate import LiveCandidate
-from tts_orch.actors._verifier_pool import PendingQueue, Verifier, VerifierLink
+from tts_orch.actors._pending_queue import PendingQueue
+from tts_orch.actors._verifier_link import Verifier, VerifierLink
 from tts_orch.actors.target_verifier import VerifierDescription
 from tts_orch.errors import ClusterError, OrchestratorError, WorkerLostError
 from tts_orch.records import Chunk, DecodeRequest, FinishReason

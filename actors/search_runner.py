@@ -8,7 +8,8 @@ import math
 from collections.abc import AsyncGenerator, Iterable
 from dataclasses import replace
 
-from tts_orch.actors.problem_context import ProblemContext, SearchPlan, SearchServices
+from tts_orch.actors.problem_context import ProblemContext
+from tts_orch.actors.search_plan import SearchPlan, SearchServices
 from tts_orch.records import Problem, SearchResult
 
 __all__ = ["search", "search_many"]

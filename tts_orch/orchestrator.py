@@ -14,14 +14,14 @@ from tts_orch.actors._event_loop import EventLoopThread
 from tts_orch.actors._ray_verifier import RayVerifier
 from tts_orch.actors.cluster import Cluster
 from tts_orch.actors.engine_loading import EngineFactory, load_engine
-from tts_orch.actors.problem_context import (
+from tts_orch.actors.search_controller import SearchController
+from tts_orch.actors.search_plan import (
     BoundPolicy,
     CandidateJournal,
     SearchPlan,
     SearchServices,
     VolatileJournal,
 )
-from tts_orch.actors.search_controller import SearchController
 from tts_orch.actors.search_runner import search, search_many
 from tts_orch.actors.statistics_store import StatisticsClient, StatisticsStore
 from tts_orch.actors.target_verifier import VerifierDescription

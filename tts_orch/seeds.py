@@ -2,7 +2,7 @@
 
 Nothing here keeps state. A trajectory seed is a hash of (run seed, problem id, path); a noise word is a function of
 (trajectory seed, absolute position, token id). The integers are the contract: NumPy here, numba in
-`policies.drafting.gumbel` and torch in `engine.laws` must agree on every one of them.
+`policies.drafting.gumbel` and torch in `engine.noise` must agree on every one of them.
 """
 
 from __future__ import annotations

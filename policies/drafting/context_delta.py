@@ -12,8 +12,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ORDERS", "PROBABILITY_ONE", "ContextDelta", "ScopeDelta", "coalesce"]
+__all__ = ["KEPT", "ORDERS", "PROBABILITY_ONE", "ContextDelta", "ScopeDelta", "coalesce"]
 
+KEPT = 32
+"""Ids that a view sums over: cutting to the 10 exposed ones while averaging would lose ids that come back."""
 ORDERS = 4
 """Longest context in tokens; a table has one order for each length from 1 to this."""
 PROBABILITY_ONE = 65535

@@ -81,8 +81,9 @@ class DraftTree:
             return self
         renumbered = np.cumsum(keep, dtype=np.int32) - 1
         parent = np.where(self.parent >= 0, renumbered[self.parent], np.int32(-1))
-        columns = (self.token, parent, self.depth, self.slot, self.log_q, self.source)
-        return DraftTree(*(column[keep] for column in columns))
+        return DraftTree(
+            self.token[keep], parent[keep], self.depth[keep], self.slot[keep], self.log_q[keep], self.source[keep]
+        )
 
     def path(self, node: int) -> list[int]:
         """Return the node indices from below the root down to `node`."""

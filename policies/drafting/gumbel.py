@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from tts_orch.seeds import PHILOX_M0, PHILOX_M1, PHILOX_ROUNDS, PHILOX_W0, PHILOX_W1
 
-__all__ = ["draw_group", "fill_words", "gumbel", "gumbel_top_k", "keyed_argmax", "noise_groups"]
+__all__ = ["draw_group", "fill_words", "gumbel", "gumbels", "keyed_argmax", "noise_groups"]
 
 _M0: Final = np.uint64(PHILOX_M0)
 _M1: Final = np.uint64(PHILOX_M1)
@@ -37,20 +37,8 @@ _BIAS_AND_SHIFT: Final = 127 + 31
 
 def gumbel(seed: int, position: int, token_ids: Sequence[int] | NDArray[np.integer]) -> NDArray[np.float64]:
     """Return the noise `[n]` of a few token ids at one absolute position."""
-    noise: NDArray[np.float64] = _gumbels(np.uint64(seed), position, np.asarray(token_ids, np.int64))
+    noise: NDArray[np.float64] = gumbels(np.uint64(seed), position, np.asarray(token_ids, np.int64))
     return noise
-
-
-def gumbel_top_k(log_q: NDArray[np.floating], gumbels: NDArray[np.float64], k: int) -> NDArray[np.int64]:
-    """Draw `k` candidates without replacement: indices of the largest keys `log_q + gumbels`, largest first.
-
-    Ties go to the lowest index; candidates of probability 0 are never drawn, so fewer than `k` may come back.
-
-    Source: arXiv 1903.06059, section 2.3.
-    """
-    keys = log_q + gumbels
-    order = np.argsort(-keys, kind="stable")[:k]
-    return order[keys[order] > -np.inf]
 
 
 def keyed_argmax(
@@ -128,7 +116,8 @@ def _gumbel(high: int, low: int) -> float:
 
 
 @njit(nogil=True, cache=True)
-def _gumbels(seed: int, position: int, token_ids: NDArray[np.int64]) -> NDArray[np.float64]:
+def gumbels(seed: int, position: int, token_ids: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return what `gumbel` does, for compiled callers; `seed` is a uint64."""
     noise = np.empty(len(token_ids), np.float64)
     for i in range(len(token_ids)):
         noise[i] = _gumbel(_word(seed, position, 0, token_ids[i]), _word(seed, position, 1, token_ids[i]))

@@ -9,13 +9,10 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from tts_orch.policies.drafting.context_delta import ORDERS, PROBABILITY_ONE
+from tts_orch.policies.drafting.context_delta import KEPT, ORDERS, PROBABILITY_ONE
 from tts_orch.records import FloatArray, IntArray
 
-__all__ = ["KEPT", "Entries", "add_contexts", "are_laws", "context_key", "contexts_of_laws", "fill_index", "find_entry"]
-
-KEPT = 32
-"""Ids an entry sums over: cutting to the 10 exposed ones while averaging would lose ids that come back."""
+__all__ = ["Entries", "add_contexts", "are_laws", "context_key", "contexts_of_laws", "fill_index", "find_entry"]
 
 Longs: TypeAlias = NDArray[np.int64]
 Keys: TypeAlias = NDArray[np.uint64]

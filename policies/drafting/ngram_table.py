@@ -11,9 +11,8 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from tts_orch.policies.drafting.context_delta import ORDERS, PROBABILITY_ONE, ContextDelta, coalesce
+from tts_orch.policies.drafting.context_delta import KEPT, ORDERS, PROBABILITY_ONE, ContextDelta, coalesce
 from tts_orch.policies.drafting.ngram_kernels import (
-    KEPT,
     Entries,
     add_contexts,
     are_laws,

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts_orch.policies.drafting.context_delta import ORDERS
-from tts_orch.policies.drafting.gumbel import _gumbels
+from tts_orch.policies.drafting.gumbel import gumbels
 from tts_orch.policies.drafting.ngram_kernels import Entries, Keys, context_key, find_entry
 from tts_orch.policies.drafting.ngram_table import EXPOSED
 from tts_orch.records import FloatArray, IntArray
@@ -105,7 +105,7 @@ def _draw(
         return n
     log_q = _processed(sums[entry, :n], law)
     n = len(log_q)
-    noise = _gumbels(seed, position, ids[entry, :n].astype(np.int64))
+    noise = gumbels(seed, position, ids[entry, :n].astype(np.int64))
     score = np.add(log_q, noise)
     for rank in range(n):
         best = np.argmax(score)

@@ -23,7 +23,7 @@ from tts_orch.policies.drafting.draft_tree import Drafter
 from tts_orch.policies.drafting.stand import Stand
 from tts_orch.records import DecodeRequest, FinishReason, SamplingParams
 
-_LAW = SamplingParams(temperature=0.8, max_new_tokens=90, logit_bias=((EOS_ID, -3.0),))
+_LAW = SamplingParams(temperature=0.8, max_new_tokens=50, logit_bias=((EOS_ID, -3.0),))
 _DRAFTERS = ("none", "stand", "random", "adversarial")
 
 
@@ -95,20 +95,19 @@ def test_the_yardstick_is_plain_decoding() -> None:
     one = _requests(65)[0]
     plain = decode_plainly(toy_llama(), one, (EOS_ID,), toy_target().decode)
     assert _alone("65-0", 65, _LAW).tokens == plain.tokens
-    assert len(plain.tokens) > 40
+    assert len(plain.tokens) == 50
 
 
 @pytest.mark.parametrize("drafter", _DRAFTERS)
-@pytest.mark.parametrize("n_pages", [5, 6, 8, 11])
+@pytest.mark.parametrize("n_pages", [5, 7])
 def test_preemption(drafter: str, n_pages: int) -> None:
-    requests = _requests(10, 60, 70, n=2)
+    requests = _requests(10, 30, 60, n=2, law=replace(_LAW, max_new_tokens=80))
     decoder = _watched_decoder(_drafter(drafter, requests), n_pages=n_pages, max_batch=6)
     _check(decoder, decode(decoder, requests), requests)
-    if n_pages < 8:
-        assert decoder.statistics()["preemptions"] > 0
+    assert decoder.statistics()["preemptions"] >= 2
 
 
-@pytest.mark.parametrize("n_pages", [7, 64])
+@pytest.mark.parametrize("n_pages", [6, 64])
 @pytest.mark.parametrize("drafter", _DRAFTERS)
 def test_samples_of_one_prompt_share_its_prefill(drafter: str, n_pages: int) -> None:
     requests = [
@@ -123,8 +122,8 @@ def test_samples_of_one_prompt_share_its_prefill(drafter: str, n_pages: int) -> 
 
 @pytest.mark.parametrize("length", [1, 2, PAGE - 1, PAGE, PAGE + 1, PAGE + 2, 2 * PAGE, 2 * PAGE + 1])
 def test_page_boundaries(length: int) -> None:
-    law = replace(_LAW, max_new_tokens=2 * PAGE + 3)
-    requests = _requests(length, n=3, law=law)
+    law = replace(_LAW, max_new_tokens=PAGE + 3)
+    requests = _requests(length, n=2, law=law)
     decoder = _watched_decoder(_drafter("stand", requests))
     _check(decoder, decode(decoder, requests), requests)
 
@@ -138,12 +137,12 @@ def test_prefill_chunks(chunk: int) -> None:
     assert decoder.counters.prefill_tokens <= longest
 
 
-@pytest.mark.parametrize("n_pages", [9, 64])
+@pytest.mark.parametrize("n_pages", [7, 64])
 @pytest.mark.parametrize("drafter", _DRAFTERS)
 def test_cancellation_disturbs_nobody(drafter: str, n_pages: int) -> None:
-    requests = _requests(20, 64, 70, 90, n=3)
+    requests = _requests(20, 64, 90, n=3)
     random = np.random.default_rng(n_pages)
-    victims = {one.candidate_id: int(random.integers(0, 40)) for one in requests[::2]}
+    victims = {one.candidate_id: int(random.integers(0, 25)) for one in requests[::2]}
     decoder = _watched_decoder(_drafter(drafter, requests), n_pages=n_pages, max_batch=5)
 
     def cancel(step: int) -> None:
@@ -165,7 +164,7 @@ def test_cancellation_disturbs_nobody(drafter: str, n_pages: int) -> None:
     _check(decoder, outcomes | again, requests)
 
 
-@pytest.mark.parametrize("n_pages", [9, 64])
+@pytest.mark.parametrize("n_pages", [6, 64])
 @pytest.mark.parametrize("cut", [1, 17, PAGE - 20, PAGE - 19])
 def test_forks_go_on_from_any_committed_token(cut: int, n_pages: int) -> None:
     """Children continue a parent's first tokens with seeds of their own, while the parent still runs."""
@@ -188,7 +187,7 @@ def test_forks_go_on_from_any_committed_token(cut: int, n_pages: int) -> None:
     for name, outcome in outcomes.items():
         assert (outcome.tokens, outcome.reason) == (expected[name].tokens, expected[name].reason)
     if n_pages == 64:
-        assert decoder.statistics()["cached_tokens"] >= 3 * (20 + cut - 1)
+        assert decoder.statistics()["cached_tokens"] == 19 + 2 * (20 + cut - 1)  # one child computes for all
     assert n_free_pages(decoder) == n_pages
 
 
@@ -225,7 +224,7 @@ def test_urgent_requests_go_first() -> None:
     [
         ({"token_ids": np.zeros(0, np.int32), "prompt_length": 0}, "empty"),
         ({"token_ids": np.zeros(2000, np.int32), "prompt_length": 2000}, "at most 1024"),
-        ({"law": SamplingParams(max_new_tokens=1000)}, "kv_memory_gib"),
+        ({"law": SamplingParams(max_new_tokens=900)}, "kv_memory_gib"),
         ({"token_ids": np.ones(100, np.int32), "prompt_length": 10}, "max_new_tokens"),
     ],
 )

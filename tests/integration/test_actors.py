@@ -6,6 +6,8 @@ import asyncio
 import functools
 import os
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -24,6 +26,7 @@ from tts_orch.seeds import trajectory_seed
 
 pytestmark = [pytest.mark.timeout(90), pytest.mark.usefixtures("ray_session")]
 
+ROOT = Path(__file__).resolve().parents[2]
 PROBLEM = Problem("p", "seven")
 LAW = LawConfig(max_new_tokens=80)
 
@@ -119,6 +122,8 @@ def test_mistakes_are_one_line() -> None:
         Orchestrator("toy", store="redis://:secret@host")
     with pytest.raises(ConfigError, match="GPU"):
         Orchestrator("toy", device="cuda")
+    with pytest.raises(ConfigError, match="cuda:1"):
+        Orchestrator("toy", device="cuda:1")
     with pytest.raises(ConfigError, match="did you mean"):
         Orchestrator("toy", draft="stand")
 
@@ -150,3 +155,25 @@ def test_the_boundary_keeps_deadlines_and_tells_failures_apart() -> None:
             await hosted.create(1, {"num_cpus": 64})
 
     asyncio.run(scenario())
+
+
+_PROGRAM = """
+import ray
+from tests.toys_decoder import toy_engine
+from tts_orch import MajorityVote, Orchestrator
+
+with Orchestrator("toy", make_engine=toy_engine) as orchestrator:
+    print(len(orchestrator.search("seven", MajorityVote(n=3)).candidates), ray.is_initialized())
+print(ray.is_initialized())
+"""
+
+
+def test_a_program_without_a_cluster_gets_one_of_its_own(tmp_path: Path) -> None:
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("RAY_")} | {
+        "HOME": str(tmp_path)
+    }
+    done = subprocess.run(
+        [sys.executable, "-c", _PROGRAM], env=environment, cwd=ROOT, capture_output=True, text=True, timeout=80
+    )
+    assert done.stdout.split() == ["3", "True", "False"], done.stderr
+    assert done.stderr == ""

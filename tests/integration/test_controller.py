@@ -14,13 +14,14 @@ import pytest
 from tests.toys_decoder import MAX_CONTEXT, ToyDecoder, ToyTokenizer, expected_output, toy_engine
 from tts_orch.actors._chunk_buffer import merge_chunks
 from tts_orch.actors._engine_thread import EngineThread
-from tts_orch.actors.problem_context import (
-    ProblemContext,
+from tts_orch.actors.cluster import cpus_each
+from tts_orch.actors.problem_context import ProblemContext
+from tts_orch.actors.search_controller import SearchController
+from tts_orch.actors.search_plan import (
     SearchPlan,
     SearchServices,
     VolatileJournal,
 )
-from tts_orch.actors.search_controller import SearchController
 from tts_orch.actors.search_runner import search, search_many
 from tts_orch.actors.target_verifier import TargetVerifierCore, VerifierDescription
 from tts_orch.config import EngineConfig, MajorityVote
@@ -416,3 +417,11 @@ def test_an_engine_failure_is_raised_to_the_poll() -> None:
     thread.submit(DecodeRequest("c", np.ones(3, np.int32), 3, 40, LAW))
     with pytest.raises(WorkerLostError, match="bad kernel"):
         thread.buffer.read(0, 5.0)
+
+
+@pytest.mark.parametrize(
+    ("nodes", "n_workers", "expected"),
+    [([2.0], 1, 2), ([2.0], 2, 1), ([2.0], 3, 0.66), ([8.0, 8.0], 3, 4), ([8.0, 2.0], 2, 4), ([0.0, 4.0], 1, 4)],
+)
+def test_workers_share_the_cpus_of_the_nodes(nodes: list[float], n_workers: int, expected: float) -> None:
+    assert cpus_each(nodes, n_workers) == expected

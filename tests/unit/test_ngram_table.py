@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.store.deltas import contents
-from tts_orch.policies.drafting.context_delta import coalesce
-from tts_orch.policies.drafting.ngram_kernels import KEPT, context_key
+from tts_orch.policies.drafting.context_delta import KEPT, coalesce
+from tts_orch.policies.drafting.ngram_kernels import context_key
 from tts_orch.policies.drafting.ngram_table import EXPOSED, NgramTable
 from tts_orch.records import FloatArray, IntArray
 

@@ -45,18 +45,13 @@ class Admission:
 
     def submit(self, request: DecodeRequest) -> None:
         """Queue a request by (priority, arrival); see `Decoder.submit`."""
-        n_tokens, max_context = len(request.token_ids), self._target.max_context
-        if n_tokens >= max_context:
-            raise ProblemError(
-                f"{request.candidate_id}: {n_tokens} prompt tokens, but {self._target.name} reads at most "
-                f"{max_context} with its output; shorten the prompt"
-            )
+        self._check_lengths(request)
         trajectory = Trajectory(
             request,
             self._arrivals,
             stop_ids=(*self._target.eos_ids, *request.law.stop_ids),
             vocab_size=self._target.vocab_size,
-            max_context=max_context,
+            max_context=self._target.max_context,
             decode=self._target.decode,
         )
         self._arrivals += 1
@@ -66,6 +61,18 @@ class Admission:
                 f"raise kv_memory_gib or lower max_new_tokens"
             )
         bisect.insort(self.waiting, trajectory, key=_order)
+
+    def _check_lengths(self, request: DecodeRequest) -> None:
+        name, n_tokens, max_new_tokens = request.candidate_id, len(request.token_ids), request.law.max_new_tokens
+        if not 0 < request.prompt_length <= n_tokens:
+            raise ProblemError(f"{name}: its prompt is empty; give at least one token")
+        if n_tokens - request.prompt_length >= max_new_tokens:
+            raise ProblemError(f"{name}: it has its {max_new_tokens} new tokens already; raise max_new_tokens")
+        if n_tokens >= self._target.max_context:
+            raise ProblemError(
+                f"{name}: {n_tokens} prompt tokens, but {self._target.name} reads at most "
+                f"{self._target.max_context} with its output; shorten the prompt"
+            )
 
     def cancel(self, candidate_id: str) -> None:
         """Mark a request; `take_cancelled` acts on it."""

@@ -9,12 +9,14 @@ row never enter the arithmetic.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from tts_orch.engine.fixed_math import exp, fma, tanh
-from tts_orch.engine.lanes import LANES, fma_lanes, load_lanes, prefetch, splat, store_lanes
+from tts_orch.engine.lanes import LANES, add_lanes, fma_lanes, load_lanes, splat, store_lanes
 from tts_orch.engine.parallel import on_every_thread, take_task
 from tts_orch.records import FloatArray, IntArray
 
@@ -24,28 +26,34 @@ _PAGE = 64
 _MOST_ROWS_A_TASK = 16
 _NOTHING = np.float32(-np.inf)
 _ZERO = np.float32(0.0)
+_ONE = np.float32(1.0)
 
 
-@njit(cache=True, nogil=True)
-def _score_tile(
-    query: FloatArray, q: int, head_dim: int, pages: FloatArray, tile: int, upcoming: int, scores: FloatArray
-) -> None:
-    """Scores of the 64 positions of a key tile: one chain over the head dimension each."""
-    a = b = c = e = splat(_ZERO)
-    for d in range(head_dim):
-        factor = splat(query[q + d])
-        a = fma_lanes(factor, load_lanes(pages, tile), a)
-        b = fma_lanes(factor, load_lanes(pages, tile + LANES), b)
-        c = fma_lanes(factor, load_lanes(pages, tile + 2 * LANES), c)
-        e = fma_lanes(factor, load_lanes(pages, tile + 3 * LANES), e)
-        for line in range(0, _PAGE, LANES):
-            prefetch(pages, upcoming + line)
-        tile += _PAGE
-        upcoming += _PAGE
-    store_lanes(scores, 0, a)
-    store_lanes(scores, LANES, b)
-    store_lanes(scores, 2 * LANES, c)
-    store_lanes(scores, 3 * LANES, e)
+@njit(cache=True, nogil=True, forceinline=True)
+def _score_tile(query: FloatArray, q: int, head_dim: int, pages: FloatArray, tile: int, scores: FloatArray) -> None:
+    """Scores of the 64 positions of a key tile: the chains of even and of odd dimensions, added."""
+    a0 = a1 = b0 = b1 = c0 = c1 = e0 = e1 = splat(_ZERO)
+    for d in range(0, head_dim - 1, 2):
+        even, odd = splat(query[q + d]), splat(query[q + d + 1])
+        row = tile + d * _PAGE
+        a0 = fma_lanes(even, load_lanes(pages, row), a0)
+        b0 = fma_lanes(even, load_lanes(pages, row + LANES), b0)
+        c0 = fma_lanes(even, load_lanes(pages, row + 2 * LANES), c0)
+        e0 = fma_lanes(even, load_lanes(pages, row + 3 * LANES), e0)
+        a1 = fma_lanes(odd, load_lanes(pages, row + 4 * LANES), a1)
+        b1 = fma_lanes(odd, load_lanes(pages, row + 5 * LANES), b1)
+        c1 = fma_lanes(odd, load_lanes(pages, row + 6 * LANES), c1)
+        e1 = fma_lanes(odd, load_lanes(pages, row + 7 * LANES), e1)
+    if head_dim % 2:
+        last, row = splat(query[q + head_dim - 1]), tile + (head_dim - 1) * _PAGE
+        a0 = fma_lanes(last, load_lanes(pages, row), a0)
+        b0 = fma_lanes(last, load_lanes(pages, row + LANES), b0)
+        c0 = fma_lanes(last, load_lanes(pages, row + 2 * LANES), c0)
+        e0 = fma_lanes(last, load_lanes(pages, row + 3 * LANES), e0)
+    store_lanes(scores, 0, add_lanes(a0, a1))
+    store_lanes(scores, LANES, add_lanes(b0, b1))
+    store_lanes(scores, 2 * LANES, add_lanes(c0, c1))
+    store_lanes(scores, 3 * LANES, add_lanes(e0, e1))
 
 
 @njit(cache=True, nogil=True)
@@ -54,10 +62,15 @@ def _score_few(
 ) -> None:
     """Scores of the first `n_lanes` positions of a key tile (and some after them): the same chains."""
     for start in range(0, n_lanes, LANES):
-        a = splat(_ZERO)
-        for d in range(head_dim):
-            a = fma_lanes(splat(query[q + d]), load_lanes(pages, tile + d * _PAGE + start), a)
-        store_lanes(scores, start, a)
+        a0 = a1 = splat(_ZERO)
+        for d in range(0, head_dim - 1, 2):
+            row = tile + d * _PAGE + start
+            a0 = fma_lanes(splat(query[q + d]), load_lanes(pages, row), a0)
+            a1 = fma_lanes(splat(query[q + d + 1]), load_lanes(pages, row + _PAGE), a1)
+        if head_dim % 2:
+            row = tile + (head_dim - 1) * _PAGE + start
+            a0 = fma_lanes(splat(query[q + head_dim - 1]), load_lanes(pages, row), a0)
+        store_lanes(scores, start, add_lanes(a0, a1))
 
 
 @njit(cache=True, nogil=True)
@@ -88,13 +101,28 @@ def _score_ancestors(
         lane = end
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, forceinline=True)
+def _larger(a: np.float32, b: np.float32) -> np.float32:
+    return a if a > b else b
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _maximum(scores: FloatArray, spare: FloatArray) -> np.float32:
+    """Largest of 64 numbers."""
+    for i in range(16):
+        spare[i] = _larger(_larger(scores[i], scores[i + 32]), _larger(scores[i + 16], scores[i + 48]))
+    for i in range(8):
+        spare[i] = _larger(spare[i], spare[i + 8])
+    for i in range(4):
+        spare[i] = _larger(spare[i], spare[i + 4])
+    return _larger(_larger(spare[0], spare[2]), _larger(spare[1], spare[3]))
+
+
+@njit(cache=True, nogil=True, forceinline=True)
 def _tree_sum(weights: FloatArray, spare: FloatArray) -> np.float32:
     """Sum of 64 numbers, halves added to halves."""
-    for i in range(32):
-        spare[i] = weights[i] + weights[i + 32]
     for i in range(16):
-        spare[i] = spare[i] + spare[i + 16]
+        spare[i] = (weights[i] + weights[i + 32]) + (weights[i + 16] + weights[i + 48])
     for i in range(8):
         spare[i] = spare[i] + spare[i + 8]
     for i in range(4):
@@ -102,89 +130,91 @@ def _tree_sum(weights: FloatArray, spare: FloatArray) -> np.float32:
     return np.float32((spare[0] + spare[2]) + (spare[1] + spare[3]))
 
 
-@njit(cache=True, nogil=True)
-def _maximum(scores: FloatArray, spare: FloatArray) -> np.float32:
-    """Largest of 64 numbers."""
-    for i in range(32):
-        spare[i] = scores[i] if scores[i] > scores[i + 32] else scores[i + 32]
-    for i in range(16):
-        spare[i] = spare[i] if spare[i] > spare[i + 16] else spare[i + 16]
-    most = spare[0]
-    for i in range(1, 16):
-        most = spare[i] if spare[i] > most else most
-    return most
-
-
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, forceinline=True)
 def _weights(
     scores: FloatArray, first: int, last: int, scaling: np.float32, softcap: np.float32, spare: FloatArray
 ) -> tuple[np.float32, np.float32]:
     """Turn scores into softmax weights relative to the largest of the block; that maximum and their sum."""
-    for lane in range(_PAGE):
-        scores[lane] = scores[lane] * scaling
     if softcap > _ZERO:
         for lane in range(_PAGE):
-            scores[lane] = softcap * tanh(np.float32(scores[lane] / softcap))
-    for lane in range(first):
-        scores[lane] = _NOTHING
-    for lane in range(last, _PAGE):
-        scores[lane] = _NOTHING
+            scores[lane] = softcap * tanh(np.float32(scores[lane] * scaling / softcap))
+    else:
+        for lane in range(_PAGE):
+            scores[lane] = scores[lane] * scaling
+    for lane in range(_PAGE):
+        scores[lane] = scores[lane] if (lane >= first) & (lane < last) else _NOTHING
     maximum = _maximum(scores, spare)
     for lane in range(_PAGE):
         scores[lane] = exp(np.float32(scores[lane] - maximum))
     return maximum, _tree_sum(scores, spare)
 
 
-@njit(cache=True, nogil=True)
-def _weighted_values(
-    weights: FloatArray,
+@njit(cache=True, nogil=True, forceinline=True)
+def _merge(state: FloatArray, i: int, maximum: np.float32, total: np.float32) -> tuple[np.float32, np.float32]:
+    """Add a block to `state[i]` = (maximum, sum of weights) of one query; factors for the old output and the block's."""
+    factor = exp(np.float32(-abs(maximum - state[i, 0])))
+    keep, add = (factor, _ONE) if maximum > state[i, 0] else (_ONE, factor)
+    state[i, 0] = _larger(maximum, state[i, 0])
+    state[i, 1] = fma(state[i, 1], keep, np.float32(total * add))
+    return keep, add
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _add_lanes_to(output: FloatArray, element: int, keep: np.float32, add: np.float32, even: Any, odd: Any) -> None:
+    block = fma_lanes(add_lanes(even, odd), splat(add), splat(_ZERO))
+    store_lanes(output, element, fma_lanes(load_lanes(output, element), splat(keep), block))
+
+
+@njit(cache=True, nogil=True, forceinline=True)
+def _add_values(
+    output: FloatArray,
+    q: int,
     head_dim: int,
+    keep: np.float32,
+    add: np.float32,
+    weights: FloatArray,
     pages: FloatArray,
     lane_value: NDArray[np.int64],
     first: int,
     last: int,
-    partial: FloatArray,
 ) -> None:
-    """`partial[d]` = sum over lanes `first .. last - 1`, one chain in order of position."""
+    """`output = output * keep + add * sum(weights * values)`; weights of lanes `first .. last - 1` (even) count, others are 0.
+
+    The sum is the chain of even lanes and the chain of odd lanes, each in order of position, added.
+    """
     d = 0
     while d + 4 * LANES <= head_dim:
-        a = b = c = e = splat(_ZERO)
-        for lane in range(first, last):
-            weight, value = splat(weights[lane]), lane_value[lane] + d
-            a = fma_lanes(weight, load_lanes(pages, value), a)
-            b = fma_lanes(weight, load_lanes(pages, value + LANES), b)
-            c = fma_lanes(weight, load_lanes(pages, value + 2 * LANES), c)
-            e = fma_lanes(weight, load_lanes(pages, value + 3 * LANES), e)
-        store_lanes(partial, d, a)
-        store_lanes(partial, d + LANES, b)
-        store_lanes(partial, d + 2 * LANES, c)
-        store_lanes(partial, d + 3 * LANES, e)
+        a0 = a1 = b0 = b1 = c0 = c1 = e0 = e1 = splat(_ZERO)
+        for lane in range(first, last, 2):
+            even, value = splat(weights[lane]), lane_value[lane] + d
+            a0 = fma_lanes(even, load_lanes(pages, value), a0)
+            b0 = fma_lanes(even, load_lanes(pages, value + LANES), b0)
+            c0 = fma_lanes(even, load_lanes(pages, value + 2 * LANES), c0)
+            e0 = fma_lanes(even, load_lanes(pages, value + 3 * LANES), e0)
+            odd, value = splat(weights[lane + 1]), lane_value[lane + 1] + d
+            a1 = fma_lanes(odd, load_lanes(pages, value), a1)
+            b1 = fma_lanes(odd, load_lanes(pages, value + LANES), b1)
+            c1 = fma_lanes(odd, load_lanes(pages, value + 2 * LANES), c1)
+            e1 = fma_lanes(odd, load_lanes(pages, value + 3 * LANES), e1)
+        _add_lanes_to(output, q + d, keep, add, a0, a1)
+        _add_lanes_to(output, q + d + LANES, keep, add, b0, b1)
+        _add_lanes_to(output, q + d + 2 * LANES, keep, add, c0, c1)
+        _add_lanes_to(output, q + d + 3 * LANES, keep, add, e0, e1)
         d += 4 * LANES
     while d + LANES <= head_dim:
-        a = splat(_ZERO)
-        for lane in range(first, last):
-            a = fma_lanes(splat(weights[lane]), load_lanes(pages, lane_value[lane] + d), a)
-        store_lanes(partial, d, a)
+        a0 = a1 = splat(_ZERO)
+        for lane in range(first, last, 2):
+            a0 = fma_lanes(splat(weights[lane]), load_lanes(pages, lane_value[lane] + d), a0)
+            a1 = fma_lanes(splat(weights[lane + 1]), load_lanes(pages, lane_value[lane + 1] + d), a1)
+        _add_lanes_to(output, q + d, keep, add, a0, a1)
         d += LANES
     while d < head_dim:
-        total = _ZERO
-        for lane in range(first, last):
-            total = fma(weights[lane], pages[lane_value[lane] + d], total)
-        partial[d] = total
+        even = odd = _ZERO
+        for lane in range(first, last, 2):
+            even = fma(weights[lane], pages[lane_value[lane] + d], even)
+            odd = fma(weights[lane + 1], pages[lane_value[lane + 1] + d], odd)
+        output[q + d] = fma(output[q + d], keep, np.float32(np.float32(even + odd) * add))
         d += 1
-
-
-@njit(cache=True, nogil=True)
-def _merge(
-    output: FloatArray, q: int, state: FloatArray, i: int, maximum: np.float32, total: np.float32, partial: FloatArray
-) -> None:
-    """Add a block to the running softmax of one query; `state[i]` = (maximum, sum of weights)."""
-    largest = maximum if maximum > state[i, 0] else state[i, 0]
-    keep, add = exp(np.float32(state[i, 0] - largest)), exp(np.float32(maximum - largest))
-    state[i, 0] = largest
-    state[i, 1] = fma(state[i, 1], keep, np.float32(total * add))
-    for d in range(partial.size):
-        output[q + d] = fma(output[q + d], keep, np.float32(partial[d] * add))
 
 
 @njit(cache=True, nogil=True)
@@ -211,6 +241,10 @@ def _locate(
     for lane in range(middle, last):
         lane_page[lane] = ancestor_page[ancestor + lane]
         lane_offset[lane] = ancestor_offset[ancestor + lane]
+    if first % 2:  # lanes are added in pairs; a partner out of sight has weight 0
+        lane_page[first - 1], lane_offset[first - 1] = lane_page[first], lane_offset[first]
+    if last % 2:
+        lane_page[last], lane_offset[last] = lane_page[last - 1], lane_offset[last - 1]
     return middle
 
 
@@ -238,15 +272,16 @@ def _attend_rows(
     ancestor_page: IntArray,
     ancestor_offset: IntArray,
 ) -> None:
-    """Rows `first_row .. last_row - 1` of one entry, the query heads of one key head: block by block, so that a tile is
-    read once for all of them.
+    """Rows `first_row .. last_row - 1` of one entry, the query heads of one key head.
+
+    Block by block, so that a tile is read once for all of them.
     """
     group = n_heads // kv_heads
     tile = start + kv_head * head_dim * _PAGE
     value_tile = tile + kv_heads * head_dim * _PAGE
     state = np.zeros(((last_row - first_row) * group, 2), np.float32)
     state[:, 0] = _NOTHING
-    scores, spare, partial = np.empty(_PAGE, np.float32), np.empty(_PAGE, np.float32), np.empty(head_dim, np.float32)
+    scores, spare = np.empty(_PAGE, np.float32), np.empty(_PAGE, np.float32)
     lane_page, lane_offset = np.empty(_PAGE, np.int32), np.empty(_PAGE, np.int32)
     lane_value = np.empty(_PAGE, np.int64)
     lowest, highest = np.int64(positions[first_row]), np.int64(0)
@@ -263,21 +298,19 @@ def _attend_rows(
                 entry, row, block, first, last, page_table, limit, ancestor_start, ancestor_page, ancestor_offset,
                 lane_page, lane_offset,
             )  # fmt: skip
-            for lane in range(first, last):
+            even_first, even_last = first // 2 * 2, (last + 1) // 2 * 2
+            for lane in range(even_first, even_last):
                 lane_value[lane] = lane_page[lane] * page_size + value_tile + lane_offset[lane] * head_dim
             for g in range(group):
                 q = (row * n_heads + kv_head * group + g) * head_dim
                 if middle > first:
-                    upcoming = 0
-                    if row==first_row and g<2 and block+1<page_table.shape[1]:
-                        upcoming = page_table[entry,block+1]*page_size+(value_tile if g else tile)
-                    _score_tile(query, q, head_dim, pages, lane_page[first] * page_size + tile, upcoming, scores)
+                    _score_tile(query, q, head_dim, pages, lane_page[first] * page_size + tile, scores)
                 _score_ancestors(
                     query, q, head_dim, pages, page_size, tile, lane_page, lane_offset, middle, last, spare, scores
                 )
                 maximum, total = _weights(scores, first, last, scaling, softcap, spare)
-                _weighted_values(scores, head_dim, pages, lane_value, first, last, partial)
-                _merge(output, q, state, (row - first_row) * group + g, maximum, total, partial)
+                keep, add = _merge(state, (row - first_row) * group + g, maximum, total)
+                _add_values(output, q, head_dim, keep, add, scores, pages, lane_value, even_first, even_last)
     for row in range(first_row, last_row):
         for g in range(group):
             q = (row * n_heads + kv_head * group + g) * head_dim

@@ -84,7 +84,8 @@ class KVSlots:
 
     def find(self, token_ids: IntArray) -> SharedPrefix:
         """Reserve the longest cached prefix of these tokens."""
-        node, pages, n_tokens = self._root, [], 0
+        node, n_tokens = self._root, 0
+        pages: list[int] = []
         while True:
             rest = token_ids[n_tokens : n_tokens + PAGE]
             child, common = _best_child(node, rest)

@@ -13,7 +13,7 @@ from numba import types
 from numba.extending import intrinsic, models, register_model
 from numba.np.arrayobj import make_array
 
-__all__ = ["LANES", "fma_lanes", "load_lanes", "prefetch", "splat", "store_lanes"]
+__all__ = ["LANES", "add_lanes", "fma_lanes", "load_lanes", "prefetch", "splat", "store_lanes"]
 
 LANES = 16
 _VECTOR = ir.VectorType(ir.FloatType(), LANES)
@@ -30,7 +30,7 @@ _lanes = _Lanes()
 
 
 @register_model(_Lanes)
-class _LanesModel(models.PrimitiveModel):  # type: ignore[misc]
+class _LanesModel(models.PrimitiveModel):
     def __init__(self, manager: Any, fe_type: Any) -> None:
         super().__init__(manager, fe_type, _VECTOR)
 
@@ -72,6 +72,12 @@ def splat(typing_context: Any, number: Any) -> Any:
         return builder.shuffle_vector(first, nothing, ir.Constant(ir.VectorType(_INT, LANES), [0] * LANES))
 
     return _lanes(types.float32), generate
+
+
+@intrinsic
+def add_lanes(typing_context: Any, a: Any, b: Any) -> Any:
+    """`a + b` in every lane."""
+    return _lanes(_lanes, _lanes), lambda context, builder, signature, operands: builder.fadd(*operands)
 
 
 @intrinsic

@@ -71,10 +71,14 @@ def _bushy(path: IntArray, vocab_size: int) -> DraftTree:
     parent[0] = -1
     is_wrong = (node > 0) & (node % 2 == 0)
     token = (path[depth] + is_wrong * (1 + node % (vocab_size - 1))) % vocab_size
-    columns = (token, parent, depth, is_wrong)
-    none = np.zeros(n, np.float32)
-    integers = [column.astype(np.int32) for column in columns]
-    return DraftTree(*integers, none, none.astype(np.int32))
+    return DraftTree(
+        token=token.astype(np.int32),
+        parent=parent.astype(np.int32),
+        depth=depth.astype(np.int32),
+        slot=is_wrong.astype(np.int32),
+        log_q=np.zeros(n, np.float32),
+        source=np.zeros(n, np.int32),
+    )
 
 
 def matches_stock(target: Target, tokens: IntArray, stock: torch.Tensor) -> bool:

@@ -122,7 +122,7 @@ class Target:
         """Return the text of tokens, special tokens left out; nothing without a tokenizer."""
         if self.tokenizer is None:
             return ""
-        return str(self.tokenizer.decode(token_ids, skip_special_tokens=True, clean_up_tokenization_spaces=False))
+        return str(self.tokenizer.decode(list(token_ids), skip_special_tokens=True, clean_up_tokenization_spaces=False))
 
     def measure_cost(self, max_batch: int, context: int = 256) -> CostModel:
         """Time passes of growing size, drafts spread over up to `max_batch` trajectories of `context` positions."""
@@ -151,7 +151,7 @@ class Target:
         if self.numerics == "bitwise":
             report = stable.stabilise(self.model)
             if not report.is_stable:
-                logger.warning("%s: %s; numerics: fast", self.name, "; ".join(report.reasons))
+                logger.warning("%s: no bit-stable kernel for %s; numerics: fast", self.name, report.reason)
                 self.numerics = "fast"
             elif not is_bit_stable(self, tokens):
                 logger.warning("%s: its forward is not bit-stable on this machine; numerics: fast", self.name)
@@ -214,7 +214,8 @@ def load_target(config: EngineConfig) -> Target:
         options = {"trust_remote_code": config.trust_remote_code}
         architecture = AutoConfig.from_pretrained(place, **options)
         tokenizer = AutoTokenizer.from_pretrained(place, **options)
-        model = AutoModelForCausalLM.from_pretrained(place, config=architecture, dtype=dtype, **options).to(device)
+        model = AutoModelForCausalLM.from_pretrained(place, config=architecture, dtype=dtype, **options)
+        model = torch.nn.Module.to(model, device)  # the model's own `to` hides its types
     except (OSError, ValueError, ImportError) as error:
         reason = str(error).strip().splitlines()[0]
         raise TargetError(
@@ -243,5 +244,5 @@ def _device(name: str) -> str:
 
 def _dtype(name: str, device: torch.device) -> torch.dtype:
     if name != "auto":
-        return getattr(torch, name)  # type: ignore[no-any-return]
+        return getattr(torch, name)
     return torch.float32 if device.type == "cpu" else torch.bfloat16

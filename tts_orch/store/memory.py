@@ -6,8 +6,7 @@ import threading
 import time
 from collections import OrderedDict, deque
 
-from tts_orch.policies.drafting.context_delta import ContextDelta, coalesce
-from tts_orch.policies.drafting.ngram_kernels import KEPT
+from tts_orch.policies.drafting.context_delta import KEPT, ContextDelta, coalesce
 from tts_orch.store.base import LogEntry, LogRead, Snapshot, StoreStatistics
 from tts_orch.store.wire import pack, unpack
 
