@@ -70,6 +70,11 @@ class VerifierLink:
         """Fingerprint of the verifier's numerics."""
         return self.verifier.description.fingerprint
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether there is something to ask the verifier for."""
+        return bool(self.live or self._cancelling)
+
     def take(self, candidate: LiveCandidate) -> None:
         """Give the verifier a candidate, with the next exchange."""
         candidate.worker, candidate.fingerprint = self.verifier.description.worker, self.fingerprint

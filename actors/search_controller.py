@@ -150,7 +150,7 @@ class SearchController:
         try:
             while True:
                 self._fill(link)
-                if link.live:
+                if link.is_busy:
                     for chunk in await link.exchange():
                         self._receive(link, chunk)
                 else:
@@ -173,10 +173,12 @@ class SearchController:
         if candidate is None:  # a chunk sent twice, or the rest of a candidate that was given up
             return
         try:
-            self._on_tokens(candidate.receive(chunk))
+            n_tokens = candidate.receive(chunk)
         except ValueError as error:
             link.cancel(candidate)
             candidate.finish(FinishReason.ERROR, f"{candidate.worker}: {error}")
+        else:
+            self._on_tokens(n_tokens)
         if candidate.decoded.done():
             del link.live[chunk.candidate_id]
 

@@ -40,7 +40,186 @@ class Fault:
     tests: str
 
 
-FAULTS: tuple[Fault, ...] = ()
+EQUAL = "tests/exactness/test_token_equality.py"
+CUTS = "tests/exactness/test_cuts.py"
+MEMORY = "tests/exactness/test_memory.py"
+STATISTICS = "tests/exactness/test_statistics.py"
+PROCESSORS = "tests/exactness/test_processors.py"
+UNIT = "tests/unit"
+DECODER = "tts_orch/engine/decoder.py"
+TRAJECTORY = "tts_orch/engine/trajectory.py"
+GUMBEL = "policies/drafting/gumbel.py"
+
+FAULTS = (
+    Fault(
+        "noise of one position used again at the next",
+        GUMBEL,
+        "words = _philox(np.uint64(token_id // 4), np.uint64(position),",
+        "words = _philox(np.uint64(token_id // 4), np.uint64(position // 2),",
+        f"{UNIT}/test_gumbel.py",
+    ),
+    Fault(
+        "noise keyed without the seed",
+        "tts_orch/engine/verification.py",
+        "seeds = np.array([walk.seed for walk in active], np.uint64)",
+        "seeds = np.array([0 for walk in active], np.uint64)",
+        EQUAL,
+    ),
+    Fault(
+        "noise of the position before",
+        "tts_orch/engine/verification.py",
+        "positions = np.array([walk.position + len(walk.nodes) for",
+        "positions = np.array([walk.position + len(walk.nodes) - 1 for",
+        EQUAL,
+    ),
+    Fault(
+        "fresh noise in every verify step instead of the position's",
+        "tts_orch/engine/verification.py",
+        "positions = np.array([walk.position + len(walk.nodes) for",
+        "positions = np.array([walk.position + 1 + 1000 * (len(walk.nodes) - 1) for",
+        EQUAL,
+    ),
+    Fault(
+        "draft nodes one position too far",
+        "tts_orch/engine/packing.py",
+        "positions=np.concatenate([committed, root_position + tree.depth[1:]]),",
+        "positions=np.concatenate([committed, root_position + 1 + tree.depth[1:]]),",
+        EQUAL,
+    ),
+    Fault(
+        "draft nodes see another branch",
+        "tts_orch/engine/packing.py",
+        "paths = [tree.path(node) for node in range(1, tree.n_nodes)]",
+        "paths = [list(range(1, int(tree.depth[node]))) + [node] for node in range(1, tree.n_nodes)]",
+        EQUAL,
+    ),
+    Fault(
+        "accepted keys are not moved to their place",
+        DECODER,
+        "moves.append(_moves(trajectory, start, accepted))",
+        "moves.append(_moves(trajectory, start, accepted[:1]))",
+        EQUAL,
+    ),
+    Fault(
+        "keys of rejected drafts are not rolled back",
+        DECODER,
+        "trajectory.computed = start + len(accepted)",
+        "trajectory.computed = start + len(accepted) + (plan.entry.n_drafts > len(accepted))",
+        f"{EQUAL} {MEMORY}",
+    ),
+    Fault(
+        "a shared page is written by a fork",
+        "tts_orch/engine/admission.py",
+        "        if trajectory.computed % PAGE:\n",
+        "        if False:\n",
+        f"{EQUAL} {MEMORY}",
+    ),
+    Fault(
+        "a fork reads a page whose tokens differ",
+        "tts_orch/engine/kv_slots.py",
+        "common = int(differ[0]) if len(differ) else n",
+        "common = n",
+        f"{UNIT}/test_kv_slots.py",
+    ),
+    Fault(
+        "tokens after EOS in an accepted block are committed",
+        TRAJECTORY,
+        "reason = self._ending(token)",
+        "reason = self._ending(token) if n == len(tokens) else None",
+        CUTS,
+    ),
+    Fault(
+        "one token more than the limit",
+        TRAJECTORY,
+        "return FinishReason.LENGTH if self.length >= self.limit else None",
+        "return FinishReason.LENGTH if self.length >= self.limit - 1 else None",
+        f"{CUTS} {EQUAL}",
+    ),
+    Fault(
+        "statistics taken after the cut",
+        DECODER,
+        "accepted = np.array(walk.nodes[1 : n + 1], np.int32)\n        committed = np.array(walk.tokens[:n], np.int32)",
+        "accepted = np.array(walk.nodes[1:], np.int32)\n        committed = np.array(walk.tokens, np.int32)",
+        f"{CUTS} {STATISTICS}",
+    ),
+    Fault(
+        "statistics taken twice",
+        DECODER,
+        "        self.drafter.observe(step)\n",
+        "        self.drafter.observe(step)\n        self.drafter.observe(step)\n",
+        STATISTICS,
+    ),
+    Fault(
+        "prompt statistics taken again after a preemption",
+        DECODER,
+        "        trajectory.observe_from = trajectory.length\n        if self._size",
+        "        if self._size",
+        STATISTICS,
+    ),
+    Fault(
+        "penalties counted once a step",
+        "tts_orch/engine/verification.py",
+        "[walk.tokens for walk in active])",
+        "[[] for walk in active])",
+        f"{PROCESSORS} {EQUAL}",
+    ),
+    Fault(
+        "minimum length judged at the root",
+        "tts_orch/engine/laws.py",
+        "if self._n_output + len(path) < self.params.min_new_tokens:",
+        "if self._n_output < self.params.min_new_tokens:",
+        f"{PROCESSORS} {UNIT}/test_laws.py",
+    ),
+    Fault(
+        "a resumed trajectory forgets its history",
+        TRAJECTORY,
+        "        self.law.commit(output.tolist())\n",
+        "",
+        f"{EQUAL} {MEMORY} {CUTS}",
+    ),
+    Fault(
+        "a resumed trajectory forgets the beginning of a stop string",
+        TRAJECTORY,
+        "                self._scanner.feed(token)\n",
+        "                pass\n",
+        f"{CUTS} {UNIT}/test_trajectory.py",
+    ),
+    Fault(
+        "ties go to the highest id",
+        GUMBEL,
+        "            if score > best:",
+        "            if score >= best:",
+        f"{UNIT}/test_gumbel.py",
+    ),
+    Fault(
+        "top-p counts mass before the temperature",
+        "tts_orch/engine/laws.py",
+        "        weights = weights / temperature\n    return truncate(weights, top_k=top_k, top_p=top_p, min_p=min_p)",
+        "        pass\n    return truncate(weights, top_k=top_k, top_p=top_p, min_p=min_p) / temperature",
+        f"{PROCESSORS} {UNIT}/test_laws.py",
+    ),
+    Fault(
+        "log-probabilities of the wrong row",
+        DECODER,
+        "log_probs = (chosen - statistics.log_normaliser)",
+        "log_probs = (chosen - np.roll(statistics.log_normaliser, 1))",
+        "tests/exactness",
+    ),
+    Fault(
+        "SiLU left unstable",
+        "tts_orch/engine/stable.py",
+        "            if kind is not None:",
+        "            if kind is None and False:",
+        f"{UNIT}/test_stable.py",
+    ),
+    Fault(
+        "a single row multiplied as a vector",
+        "tts_orch/engine/stable_linear.py",
+        "        if rows.shape[0] == 1:",
+        "        if rows.shape[0] == 0:",
+        f"{UNIT}/test_stable.py",
+    ),
+)
 
 
 def plant(fault: Fault, tree: Path) -> str:
@@ -53,10 +232,11 @@ def plant(fault: Fault, tree: Path) -> str:
     return text
 
 
-def is_caught(fault: Fault, tree: Path) -> bool:
-    """Run the fault's tests in the copy; compiled kernels are built anew, since their cache does not know callees."""
-    with tempfile.TemporaryDirectory() as kernels:
-        environment = {**os.environ, "PYTHONPATH": str(tree), "NUMBA_CACHE_DIR": kernels}
+def is_caught(fault: Fault, tree: Path, kernels: Path) -> bool:
+    """Run the fault's tests in the copy; faulty kernels are built apart, since their cache does not know callees."""
+    with tempfile.TemporaryDirectory() as apart:
+        is_kernel = "njit" in (tree / fault.file).read_text()
+        environment = {**os.environ, "PYTHONPATH": str(tree), "NUMBA_CACHE_DIR": apart if is_kernel else str(kernels)}
         command = [sys.executable, "-m", "pytest", "-x", "-q", "-p", "no:cacheprovider", *fault.tests.split()]
         run = subprocess.run(command, cwd=tree, env=environment, capture_output=True, text=True, check=False)
     if run.returncode not in (0, 1):
@@ -76,7 +256,7 @@ def main() -> int:
         for number, fault in enumerate(chosen, start=1):
             started = time.monotonic()
             original = plant(fault, tree)
-            caught = is_caught(fault, tree)
+            caught = is_caught(fault, tree, Path(folder) / "kernels")
             (tree / fault.file).write_text(original)
             verdict = "caught" if caught else "SURVIVED"
             print(f"{number}/{len(chosen)} {verdict:8} {time.monotonic() - started:5.0f} s  {fault.name}", flush=True)

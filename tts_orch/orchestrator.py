@@ -41,6 +41,8 @@ __all__ = ["Method", "Orchestrator", "SearchOptions"]
 Method: TypeAlias = BestOfN | MajorityVote | BoundPolicy
 """Settings of a built-in search method, or an async function `(problem, context) -> SearchResult`."""
 
+Template: TypeAlias = Literal["auto", "raw", "chat"]
+
 _DEFAULT_METHOD: Final = MajorityVote()
 _DEFAULT_LAW: Final = LawConfig()
 _MEMORY_STORE: Final = "memory://"
@@ -83,6 +85,9 @@ class Orchestrator:
         make_engine: loads a decoder in a worker.
         settings: fields of `EngineConfig`, where `engine` is not given.
 
+    Attributes:
+        tokenizer: the target's.
+
     Raises:
         ConfigError: impossible settings.
         TargetError: the target model cannot be found, read or served.
@@ -98,7 +103,7 @@ class Orchestrator:
         store: str = _MEMORY_STORE,
         address: str | None = None,
         seed: int = 0,
-        template: Literal["auto", "raw", "chat"] = "auto",
+        template: Template = "auto",
         on_candidate: Callable[[Candidate], None] = lambda candidate: None,
         on_tokens: Callable[[int], None] = lambda n_tokens: None,
         show_worker_logs: bool = False,
@@ -106,7 +111,7 @@ class Orchestrator:
         **settings: Any,
     ) -> None:
         config = _engine_config(target, engine, settings)
-        _check_store(store)
+        _check(workers, store)
         self._seed = seed
         self._occurrences: Counter[str] = Counter()
         with ExitStack() as opened:
@@ -120,19 +125,8 @@ class Orchestrator:
             self._controller = SearchController(start_verifier, workers, on_tokens)
             opened.callback(lambda: self._loop.run(self._controller.close()))
             self._loop.run(self._controller.start())
-            verifier = self._controller.descriptions[0]
-            self.tokenizer = verifier.tokenizer
-            self._services = SearchServices(
-                controller=self._controller,
-                weights_id=verifier.weights_id,
-                tokenise=functools.partial(render, tokenizer=self.tokenizer, template=template),
-                decode=functools.partial(
-                    self.tokenizer.decode, skip_special_tokens=True, clean_up_tokenization_spaces=False
-                ),
-                extract=extract_for,
-                answer_classes=answer_classes,
-                on_candidate=on_candidate,
-            )
+            self.tokenizer = self._controller.descriptions[0].tokenizer
+            self._services = _services(self._controller, template, on_candidate)
             self._opened = opened.pop_all()
 
     @property
@@ -240,6 +234,22 @@ def _bind(method: Method) -> tuple[BoundPolicy, int]:
     return lambda problem, context: policy(problem, context, method), method.n
 
 
+def _services(
+    controller: SearchController, template: Template, on_candidate: Callable[[Candidate], None]
+) -> SearchServices:
+    verifier = controller.descriptions[0]
+    decode = verifier.tokenizer.decode
+    return SearchServices(
+        controller=controller,
+        weights_id=verifier.weights_id,
+        tokenise=functools.partial(render, tokenizer=verifier.tokenizer, template=template),
+        decode=functools.partial(decode, skip_special_tokens=True, clean_up_tokenization_spaces=False),
+        extract=extract_for,
+        answer_classes=answer_classes,
+        on_candidate=on_candidate,
+    )
+
+
 def _engine_config(target: str | None, engine: EngineConfig | None, settings: dict[str, Any]) -> EngineConfig:
     if engine is None:
         return EngineConfig(**settings if target is None else {**settings, "target": target})
@@ -250,7 +260,9 @@ def _engine_config(target: str | None, engine: EngineConfig | None, settings: di
     return engine
 
 
-def _check_store(store: str) -> None:
+def _check(workers: int, store: str) -> None:
+    if workers < 1:
+        raise ConfigError(f"workers: {workers} decode nothing; give 1 or more")
     if store != _MEMORY_STORE:
         scheme = store.partition("://")[0]
         raise ConfigError(f"store: {scheme}:// is not available; use {_MEMORY_STORE}")

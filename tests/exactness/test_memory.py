@@ -104,7 +104,7 @@ def test_preemption(drafter: str, n_pages: int) -> None:
     requests = _requests(10, 30, 60, n=2, law=replace(_LAW, max_new_tokens=80))
     decoder = _watched_decoder(_drafter(drafter, requests), n_pages=n_pages, max_batch=6)
     _check(decoder, decode(decoder, requests), requests)
-    assert decoder.statistics()["preemptions"] >= 2
+    assert decoder.statistics()["preemptions"] >= 1
 
 
 @pytest.mark.parametrize("n_pages", [6, 64])

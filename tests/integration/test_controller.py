@@ -51,9 +51,10 @@ Fault = Callable[[int], str | None]
 
 
 class LocalVerifier:
-    """A verifier stepped in the event loop; `fault(call number)` is "lose", "die", "silent" or None.
+    """A verifier stepped in the event loop; `fault(call number)` names what goes wrong in a call.
 
-    "lose" does everything but the reply is lost; "die" ends it in the middle of a call; "silent" hangs it for good.
+    "lose": everything is done but the reply is lost; "die": it ends in the middle of the call; "silent": no reply;
+    "frozen": no reply, and no answer to a ping after it.
     """
 
     def __init__(self, name: str, fault: Fault = lambda call: None, capacity: int = 4, fingerprint: str = "f") -> None:
@@ -61,23 +62,26 @@ class LocalVerifier:
         self.decoder = ToyDecoder(capacity=capacity)
         self.submitted: list[str] = []
         self.requests: list[DecodeRequest] = []
+        self.cancelled: list[str] = []
         self.is_dead = False
+        self.is_frozen = False
         self.was_closed = False
         self._fault = fault
-        self._call = 0
+        self.n_calls = 0
         self._chunks: list[Chunk] = []
 
     async def exchange(
         self, submit: Sequence[DecodeRequest], cancel: Sequence[str], acknowledged: int
     ) -> tuple[int, list[Chunk]]:
         await asyncio.sleep(0)
-        self._call += 1
-        fault = self._fault(self._call)
+        self.n_calls += 1
+        fault = self._fault(self.n_calls)
         if fault == "die":
             self.is_dead = True
         if self.is_dead:
             raise WorkerLostError(f"{self.description.worker} died")
-        if fault == "silent":
+        self.is_frozen = fault == "frozen"
+        if fault in ("silent", "frozen"):
             raise TimeoutError("no reply")
         for request in submit:
             if request.candidate_id not in self.submitted:
@@ -85,6 +89,7 @@ class LocalVerifier:
                 self.requests.append(request)
                 self.decoder.submit(request)
         for candidate_id in cancel:
+            self.cancelled.append(candidate_id)
             self.decoder.cancel(candidate_id)
         self._chunks.extend(self.decoder.step())
         if fault == "lose":
@@ -94,6 +99,8 @@ class LocalVerifier:
     async def ping(self) -> None:
         if self.is_dead:
             raise WorkerLostError("dead")
+        if self.is_frozen:
+            raise TimeoutError("no answer")
 
     async def statistics(self) -> dict[str, float]:
         return self.decoder.statistics()
@@ -213,11 +220,27 @@ def test_lost_replies_lose_and_double_nothing(lost: tuple[int, ...]) -> None:
     assert len(verifier.submitted) == len(set(verifier.submitted)) == 9
 
 
+def test_chunks_that_arrive_again_are_dropped() -> None:
+    class Repeater(LocalVerifier):
+        async def exchange(
+            self, submit: Sequence[DecodeRequest], cancel: Sequence[str], acknowledged: int
+        ) -> tuple[int, list[Chunk]]:
+            return await super().exchange(submit, cancel, 0)
+
+    assert outputs(run(solve(Repeater("a")))) == truth()
+
+
 def test_a_worker_that_answers_pings_only_is_replaced() -> None:
     silent = LocalVerifier("a", lambda call: "silent" if call >= 3 else None)
     result = run(solve(silent, LocalVerifier("b")))
     assert outputs(result) == truth()
     assert silent.is_dead
+
+
+def test_a_worker_that_does_not_answer_a_ping_is_replaced_at_once() -> None:
+    frozen = LocalVerifier("a", lambda call: "frozen" if call >= 3 else None)
+    assert outputs(run(solve(frozen, LocalVerifier("b")))) == truth()
+    assert frozen.n_calls == 3
 
 
 def test_a_candidate_goes_on_only_with_its_own_fingerprint() -> None:
@@ -241,19 +264,23 @@ def test_without_its_fingerprint_a_begun_candidate_fails_and_the_others_go_on() 
         assert candidate.finish_reason is FinishReason.ERROR or len(candidate.token_ids) == len(expected)
 
 
-def test_a_candidate_is_given_up_after_three_workers_died_under_it() -> None:
-    async def scenario() -> tuple[FinishReason | None, str]:
-        dying = (LocalVerifier(str(i), lambda call: "die" if call > 1 else None) for i in range(3))
-        controller = SearchController(factory(*dying, LocalVerifier("d")), 1)
+def test_a_candidate_is_given_up_after_three_workers_and_the_run_when_no_more_may_be_started() -> None:
+    async def scenario() -> tuple[list[str], SearchController]:
+        dying = (LocalVerifier(str(i), lambda call: "die" if call > 1 else None) for i in range(9))
+        controller = SearchController(factory(*dying), 1)
         await controller.start()
-        live = controller.decode(DecodeRequest("c", tokenise(Problem("p", "x")), 1, 40, LAW), "p", 0)
-        decoded = await live.decoded
-        await controller.close()
-        return decoded.chunk.finish_reason, decoded.chunk.message
+        messages = []
+        for name in ("first", "second"):
+            live = controller.decode(DecodeRequest(name, tokenise(Problem("p", "x")), 1, 40, LAW), "p", 0)
+            decoded = await live.decoded
+            assert decoded.chunk.finish_reason is FinishReason.ERROR
+            messages.append(decoded.chunk.message)
+        return messages, controller
 
-    reason, message = run(scenario())
-    assert reason is FinishReason.ERROR
-    assert "3 workers" in message
+    messages, controller = run(scenario())
+    assert "3 workers were lost under it" in messages[0]
+    assert "no verifier is left" in messages[1]
+    assert isinstance(controller.failure, ClusterError)
 
 
 def test_with_no_verifier_left_the_run_fails_with_the_reason() -> None:
@@ -265,9 +292,11 @@ def test_a_chunk_out_of_place_is_an_error_not_a_wrong_text() -> None:
     class Liar(LocalVerifier):
         async def exchange(self, *arguments: Any) -> tuple[int, list[Chunk]]:
             sequence, chunks = await super().exchange(*arguments)
-            return sequence, chunks[1:] if self._call == 2 else chunks
+            return sequence, chunks[1:] if self.n_calls == 2 else chunks
 
-    result = run(solve(Liar("a"), n=3))
+    liar = Liar("a")
+    result = run(solve(liar, n=3))
+    assert len(liar.cancelled) == 1
     assert [c.finish_reason is FinishReason.ERROR for c in result.candidates].count(True) == 1
     assert "was due" in next(c.message for c in result.candidates if not c.is_complete)
 
@@ -279,6 +308,9 @@ def test_closing_a_sample_cancels_the_rest_and_counts_it() -> None:
     async def first_only(problem: Problem, context: SearchContext) -> SearchResult:
         async with aclosing(context.sample([await context.root(problem)], n=6)) as stream:
             candidate = await anext(stream)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert verifier.decoder.is_idle, "cancelled candidates still hold their places"
         return SearchResult(problem.id, "first_only", candidate.answer, [candidate])
 
     async def scenario() -> SearchResult:
@@ -287,11 +319,11 @@ def test_closing_a_sample_cancels_the_rest_and_counts_it() -> None:
         result = await search(
             Problem("p", "prompt"), 0, plan_of(1, policy=first_only), services_of(controller, seen.append)
         )
-        assert verifier.decoder.is_idle, "cancelled candidates still hold their places"
         await controller.close()
         return result
 
     result = run(scenario())
+    assert len(verifier.cancelled) == len(set(verifier.cancelled))
     assert sorted(c.finish_reason for c in seen).count(FinishReason.CANCELLED) >= 4
     assert result.generated_tokens == sum(candidate.n_tokens for candidate in seen) == verifier.decoder.committed
     assert result.kept_tokens < result.generated_tokens
@@ -305,14 +337,20 @@ def test_lower_priority_numbers_go_first() -> None:
         await controller.start()
         prompt = tokenise(Problem("p", "prompt"))
         live = [
-            controller.decode(DecodeRequest(str(i), prompt, 6, i, LAW, priority=priority), "p", 0)
-            for i, priority in enumerate((2, 1, 0, 1))
+            controller.decode(DecodeRequest(str(i), prompt, 6, i, LAW, priority=priority), problem_id, 0)
+            for i, (priority, problem_id) in enumerate(((2, "p"), (1, "q"), (0, "p"), (2, "p")))
         ]
         await asyncio.gather(*(one.decoded for one in live))
         await controller.close()
 
     run(scenario())
-    assert [candidate_id[0] for candidate_id in verifier.submitted] == ["2", "1", "3", "0"]
+    assert [candidate_id[0] for candidate_id in verifier.submitted] == ["2", "1", "0", "3"]
+
+
+def test_a_lone_problem_is_spread_over_all_workers() -> None:
+    verifiers = LocalVerifier("a", capacity=16), LocalVerifier("b", capacity=16)
+    assert outputs(run(solve(*verifiers, n_started=2, n=8))) == truth(n=8)
+    assert [len(verifier.submitted) for verifier in verifiers] == [4, 4]
 
 
 def test_samples_of_a_problem_stay_together_where_the_load_allows() -> None:

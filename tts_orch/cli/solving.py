@@ -58,7 +58,7 @@ def _solve(config: RunConfig, problems: Sequence[Problem], folder: RunFolder, co
                 _search(orchestrator, config, folder, pending, progress)
         finally:
             summary = _sum_up(folder, len(problems), progress, earlier)
-            summary["workers"] = [asdict(worker) for worker in orchestrator.workers]
+            summary["workers"] = {worker.worker: worker.fingerprint for worker in orchestrator.workers}
             folder.write_summary(summary)
         folder.write_results()
         if config.compare_plain:

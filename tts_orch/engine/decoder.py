@@ -217,7 +217,8 @@ class Decoder:
                 start = entry.start + entry.first_logit
                 probs = np.exp(statistics.top_log_probs)
                 self.drafter.observe_prompt(trajectory.request.candidate_id, start, statistics.top_ids, probs)
-                self._observed[_prompt_key(trajectory)] = entry.start + n_tokens
+                learned = min(entry.start + n_tokens, trajectory.request.prompt_length)
+                self._observed[_prompt_key(trajectory)] = learned
             trajectory.computed += n_tokens
             self.counters.prefill_tokens += n_tokens
             if not trajectory.is_prefilling:
@@ -293,8 +294,9 @@ class Decoder:
         committed = np.array(walk.tokens[:n], np.int32)
         step = VerifiedStep(trajectory.request.candidate_id, walk.tree, accepted, committed, law_ids, law_probs)
         self.drafter.observe(step)
+        trajectory.observe_from = trajectory.length
         if self._size is not None:
-            self._size.observe(plan.asked, plan.entry.n_drafts, walk.nodes[1:])
+            self._size.observe(plan.asked, plan.entry.n_drafts, walk.nodes[1 : n + 1])
 
     def _count(self, plan: _Plan, n_committed: int, n_accepted: int) -> None:
         self.counters.committed_tokens += n_committed

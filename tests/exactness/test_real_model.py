@@ -1,0 +1,111 @@
+"""The demo model in float32: tokens and log-probabilities are the same bits whatever happens around a trajectory."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from tests.exactness.decoding import decode, decode_with_abort, n_free_pages, new_decoder
+from tests.exactness.reference import Outcome
+from tts_orch.config import EngineConfig
+from tts_orch.engine.decoder import Decoder
+from tts_orch.engine.demo_model import CACHE_NAME
+from tts_orch.engine.model_cache import cache_folder
+from tts_orch.engine.target import Target, load_target
+from tts_orch.engine.threads import set_threads
+from tts_orch.policies.drafting.registry import drafter
+from tts_orch.records import DecodeRequest, SamplingParams
+from tts_orch.seeds import trajectory_seed
+
+_QUESTIONS = (
+    "Tom has 3 boxes with 12 pens each. He gives 7 pens away. How many pens does he have? Think step by step.",
+    "Write the numbers from 1 to 20, then write the numbers from 1 to 20 again: 1, 2, 3, 4, 5,",
+    "Hi",
+)
+_LAWS = (
+    SamplingParams(temperature=0.7, top_p=0.95, max_new_tokens=16),
+    SamplingParams(temperature=0.0, max_new_tokens=16),
+    SamplingParams(temperature=1.0, repetition_penalty=1.2, stop_strings=(". ",), max_new_tokens=16),
+)
+_LONG = 70
+"""Tokens of the longest prompt: more than a page."""
+
+
+@pytest.fixture(scope="module")
+def target() -> Target:
+    if not (cache_folder() / CACHE_NAME).is_dir() and not os.environ.get("CI"):
+        pytest.skip("the demo model is not there; `make model` fetches it")
+    return load_target(EngineConfig(target="smollm2", threads=1))
+
+
+@pytest.fixture(scope="module")
+def requests(target: Target) -> list[DecodeRequest]:
+    """Eight trajectories: three prompts, laws in turn."""
+    texts = [f"<|im_start|>user\n{question}<|im_end|>\n<|im_start|>assistant\n" for question in _QUESTIONS]
+    assert target.tokenizer is not None
+    ids = [np.array(target.tokenizer(text)["input_ids"], np.int32) for text in texts]
+    ids[1] = np.tile(ids[1], 3)[:_LONG]
+    return [
+        DecodeRequest(str(i), ids[i % 3], len(ids[i % 3]), trajectory_seed(0, "real", (i,)), _LAWS[i // 3], f"{i % 3}")
+        for i in range(8)
+    ]
+
+
+@pytest.fixture(scope="module")
+def expected(target: Target, requests: list[DecodeRequest]) -> dict[str, Outcome]:
+    set_threads(1)
+    return decode(new_decoder(target, max_batch=1), requests)
+
+
+def _decoder(target: Target, name: str = "none", **settings: object) -> Decoder:
+    return new_decoder(target, drafter(name, vocabulary_size=target.vocab_size), **settings)  # type: ignore[arg-type]
+
+
+def test_promise_holds_on_this_machine(target: Target) -> None:
+    assert target.numerics == "bitwise"
+
+
+def test_trajectories_are_worth_comparing(expected: dict[str, Outcome]) -> None:
+    assert sum(len(outcome.tokens) for outcome in expected.values()) > 80
+    assert len({tuple(outcome.tokens[:8]) for outcome in expected.values()}) >= 6
+
+
+Run = Callable[[Target, list[DecodeRequest]], dict[str, Outcome]]
+
+_RUNS: dict[str, Run] = {
+    "batch of 3": lambda target, requests: decode(_decoder(target, max_batch=3), requests),
+    "batch of 8": lambda target, requests: decode(_decoder(target, max_batch=8), requests),
+    "stand alone": lambda target, requests: decode(_decoder(target, "stand", max_batch=1), requests),
+    "stand, batch of 8": lambda target, requests: decode(_decoder(target, "stand", max_batch=8, max_nodes=24), requests),
+    "prompt lookup, batch of 3": lambda target, requests: decode(_decoder(target, "prompt_lookup", max_batch=3), requests),
+    "prefill in small chunks": lambda target, requests: decode(
+        _decoder(target, "stand", max_batch=8, prefill_chunk=7), requests
+    ),
+    "little memory": lambda target, requests: decode(_decoder(target, "stand", max_batch=8, n_pages=6), requests),
+    "abort and resume": lambda target, requests: decode_with_abort(
+        lambda: _decoder(target, "stand", max_batch=8), requests, abort_after=5
+    ),
+}
+
+
+@pytest.mark.parametrize("name", _RUNS)
+def test_bits_are_the_same(
+    name: str, target: Target, requests: list[DecodeRequest], expected: dict[str, Outcome]
+) -> None:
+    assert _RUNS[name](target, requests) == expected
+
+
+def test_two_threads_give_the_same_bits(
+    target: Target, requests: list[DecodeRequest], expected: dict[str, Outcome]
+) -> None:
+    set_threads(2)
+    assert decode(_decoder(target, "stand", max_batch=4), requests[:4]) == {str(i): expected[str(i)] for i in range(4)}
+
+
+def test_pages_come_back(target: Target, requests: list[DecodeRequest]) -> None:
+    decoder = _decoder(target, "stand")
+    decode(decoder, requests[:2])
+    assert n_free_pages(decoder) == 64
