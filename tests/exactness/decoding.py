@@ -20,16 +20,6 @@ from tts_orch.seeds import trajectory_seed
 _MOST_STEPS = 5000
 
 
-class FreeRows(CostModel):
-    """Says that rows cost nothing, so that drafts are always as large as allowed."""
-
-    def __init__(self) -> None:
-        super().__init__([1.0, 1.0], [1, 2])
-
-    def observe(self, rows: int, seconds: float) -> None:
-        """Keep to it."""
-
-
 @cache
 def toy_target(architecture: str = "llama") -> Target:
     """Return the float64 toy of an architecture."""
@@ -40,7 +30,8 @@ def new_decoder(target: Target, drafter: Drafter | None = None, *, n_pages: int 
     """Return a decoder that drafts as much as it may; `settings` are those of `EngineConfig`."""
     memory = (n_pages + 0.5) * target.bytes_per_page / 2**30
     config = EngineConfig(target="toy", kv_memory_gib=memory, **{"max_batch": 4, "max_nodes": 12, **settings})
-    return Decoder(target, drafter, config, FreeRows())
+    free_rows = CostModel([1.0], [1 << 30])
+    return Decoder(target, drafter, config, free_rows)
 
 
 def n_free_pages(decoder: Decoder) -> int:
@@ -120,7 +111,9 @@ def decode_with_abort(
     starts = {one.candidate_id: len(one.token_ids) for one in requests}
     for _ in range(abort_after):
         take(lost.step(), outcomes, starts)
-    rest = [resumed(one, outcomes[one.candidate_id].tokens) for one in requests if outcomes[one.candidate_id].reason is None]
+    rest = [
+        resumed(one, outcomes[one.candidate_id].tokens) for one in requests if outcomes[one.candidate_id].reason is None
+    ]
     for name, outcome in decode(make_decoder(), rest).items():
         first = outcomes[name]
         first.tokens += outcome.tokens

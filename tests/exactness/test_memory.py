@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.exactness.decoding import decode, n_free_pages, new_decoder, prompt, request, take, toy_target
+from tests.exactness.decoding import decode, n_free_pages, new_decoder, prompt, request, resumed, take, toy_target
 from tests.exactness.drafters import AdversarialDrafter, RandomDrafter
 from tests.exactness.reference import Outcome, decode_plainly
 from tests.toys import EOS_ID, VOCABULARY_SIZE, toy_llama
@@ -173,7 +173,9 @@ def test_forks_go_on_from_any_committed_token(cut: int, n_pages: int) -> None:
     children = [
         DecodeRequest(f"child-{i}", kept, 20, seed=100 + i, law=_LAW, statistics_from=len(kept) - 1) for i in range(3)
     ]
-    expected = {one.candidate_id: decode(new_decoder(toy_target()), [one])[one.candidate_id] for one in [parent, *children]}
+    expected = {
+        one.candidate_id: decode(new_decoder(toy_target()), [one])[one.candidate_id] for one in [parent, *children]
+    }
     decoder = _watched_decoder(Stand(vocabulary_size=VOCABULARY_SIZE), n_pages=n_pages)
     outcomes = {one.candidate_id: Outcome() for one in [parent, *children]}
     starts = {one.candidate_id: len(one.token_ids) for one in [parent, *children]}
@@ -197,7 +199,9 @@ def test_equal_continuations_computed_side_by_side() -> None:
     first = prompt(100)
     second = first.copy()
     second[-1] = (second[-1] + 1) % VOCABULARY_SIZE
-    requests = [request(f"{name}-{i}", ids, law) for name, ids in (("first", first), ("second", second)) for i in range(2)]
+    requests = [
+        request(f"{name}-{i}", ids, law) for name, ids in (("first", first), ("second", second)) for i in range(2)
+    ]
     alone = {one.candidate_id: decode(new_decoder(toy_target()), [one])[one.candidate_id] for one in requests}
     for n_pages in (6, 12):
         decoder = _watched_decoder(Stand(vocabulary_size=VOCABULARY_SIZE), n_pages=n_pages)
@@ -206,6 +210,21 @@ def test_equal_continuations_computed_side_by_side() -> None:
             name: outcome.tokens for name, outcome in alone.items()
         }
         assert n_free_pages(decoder) == n_pages
+
+
+@pytest.mark.parametrize("n_steps", range(3, 9))
+def test_a_longer_twin_reads_what_a_shorter_one_left(n_steps: int) -> None:
+    """The keys of a trajectory's last token are never computed, whatever drafts stood beside it; nobody may find them."""
+    law = SamplingParams(temperature=0.0, max_new_tokens=30)
+    longer = decode(new_decoder(toy_target()), [request("longer", prompt(20), law)])["longer"]
+    decoder = _watched_decoder(RandomDrafter(VOCABULARY_SIZE, (EOS_ID,)))
+    shorter = request("shorter", prompt(20), law)
+    left = decode(decoder, [shorter], lambda step: decoder.cancel("shorter") if step == n_steps else None)["shorter"]
+    received = longer.tokens[: len(left.tokens) + 2]
+    outcome = decode(decoder, [resumed(request("twin", prompt(20), law), received)])["twin"]
+    assert decoder.statistics()["cached_tokens"] == 20 + len(left.tokens) - 1
+    assert outcome.tokens == longer.tokens[len(received) :]
+    assert outcome.log_probs == pytest.approx(longer.log_probs[len(received) :], abs=1e-6)
 
 
 def test_urgent_requests_go_first() -> None:
@@ -234,5 +253,3 @@ def test_impossible_requests_are_refused_in_one_line(change: dict[str, Any], mes
         decoder.submit(replace(_requests(10)[0], **change))
     assert "\n" not in str(caught.value)
     assert decoder.is_idle
-
-

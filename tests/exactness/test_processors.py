@@ -21,7 +21,12 @@ from tts_orch.records import SamplingParams
 
 _PROMPT = (5, 9, 9, 30, 41)
 _STOP_IDS = (EOS_ID, 7)
-_HISTORIES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (((), ()), ((9, 12), ()), ((9, 12), (12, 50, 9)), ((), (30,)))
+_HISTORIES: tuple[tuple[tuple[int, ...], tuple[int, ...]], ...] = (
+    ((), ()),
+    ((9, 12), ()),
+    ((9, 12), (12, 50, 9)),
+    ((), (30,)),
+)
 """Committed output and draft tokens above a node."""
 
 
@@ -145,4 +150,7 @@ def test_random_laws_through_trees_of_the_decoder(case: int) -> None:
     outcomes = decode(new_decoder(toy_target(), drafter, max_nodes=40), requests)
     for one in requests:
         expected = decode_plainly(toy_llama(), one, (EOS_ID,), toy_target().decode)
-        assert (outcomes[one.candidate_id].tokens, outcomes[one.candidate_id].reason) == (expected.tokens, expected.reason)
+        assert (outcomes[one.candidate_id].tokens, outcomes[one.candidate_id].reason) == (
+            expected.tokens,
+            expected.reason,
+        )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -26,9 +27,9 @@ _QUESTIONS = (
     "Hi",
 )
 _LAWS = (
-    SamplingParams(temperature=0.7, top_p=0.95, max_new_tokens=16),
-    SamplingParams(temperature=0.0, max_new_tokens=16),
-    SamplingParams(temperature=1.0, repetition_penalty=1.2, stop_strings=(". ",), max_new_tokens=16),
+    SamplingParams(temperature=0.7, top_p=0.95, max_new_tokens=12),
+    SamplingParams(temperature=0.0, max_new_tokens=12),
+    SamplingParams(temperature=1.0, repetition_penalty=1.2, stop_strings=(". ",), max_new_tokens=12),
 )
 _LONG = 70
 """Tokens of the longest prompt: more than a page."""
@@ -69,7 +70,7 @@ def test_promise_holds_on_this_machine(target: Target) -> None:
 
 
 def test_trajectories_are_worth_comparing(expected: dict[str, Outcome]) -> None:
-    assert sum(len(outcome.tokens) for outcome in expected.values()) > 80
+    assert sum(len(outcome.tokens) for outcome in expected.values()) > 60
     assert len({tuple(outcome.tokens[:8]) for outcome in expected.values()}) >= 6
 
 
@@ -78,9 +79,13 @@ Run = Callable[[Target, list[DecodeRequest]], dict[str, Outcome]]
 _RUNS: dict[str, Run] = {
     "batch of 3": lambda target, requests: decode(_decoder(target, max_batch=3), requests),
     "batch of 8": lambda target, requests: decode(_decoder(target, max_batch=8), requests),
-    "stand alone": lambda target, requests: decode(_decoder(target, "stand", max_batch=1), requests),
-    "stand, batch of 8": lambda target, requests: decode(_decoder(target, "stand", max_batch=8, max_nodes=24), requests),
-    "prompt lookup, batch of 3": lambda target, requests: decode(_decoder(target, "prompt_lookup", max_batch=3), requests),
+    "stand alone": lambda target, requests: decode(_decoder(target, "stand", max_batch=1, max_nodes=5), requests),
+    "stand, batch of 8": lambda target, requests: decode(
+        _decoder(target, "stand", max_batch=8, max_nodes=24), requests
+    ),
+    "prompt lookup, batch of 3": lambda target, requests: decode(
+        _decoder(target, "prompt_lookup", max_batch=3), requests
+    ),
     "prefill in small chunks": lambda target, requests: decode(
         _decoder(target, "stand", max_batch=8, prefill_chunk=7), requests
     ),
@@ -101,8 +106,12 @@ def test_bits_are_the_same(
 def test_two_threads_give_the_same_bits(
     target: Target, requests: list[DecodeRequest], expected: dict[str, Outcome]
 ) -> None:
+    """Few tokens: where cores are scarce, a second thread makes every pass slower."""
     set_threads(2)
-    assert decode(_decoder(target, "stand", max_batch=4), requests[:4]) == {str(i): expected[str(i)] for i in range(4)}
+    short = [replace(one, law=replace(one.law, max_new_tokens=4)) for one in requests[:3]]
+    for name, outcome in decode(_decoder(target, "stand", max_batch=3), short).items():
+        assert outcome.tokens == expected[name].tokens[: len(outcome.tokens)]
+        assert outcome.log_probs == expected[name].log_probs[: len(outcome.tokens)]
 
 
 def test_pages_come_back(target: Target, requests: list[DecodeRequest]) -> None:

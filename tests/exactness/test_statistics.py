@@ -78,7 +78,10 @@ def test_every_position_counts_once(length: int, chunk: int) -> None:
 def test_preemption_counts_nothing_twice() -> None:
     """The older trajectory takes the younger one's pages, so that all its positions are computed again."""
     older, younger = _requests(30, n=1)[0], _requests(60, n=1)[0]
-    requests = [replace(older, law=replace(_LAW, max_new_tokens=260)), replace(younger, law=replace(_LAW, max_new_tokens=200))]
+    requests = [
+        replace(older, law=replace(_LAW, max_new_tokens=260)),
+        replace(younger, law=replace(_LAW, max_new_tokens=200)),
+    ]
     drafter = _oracle(requests, block=1)
     decoder = new_decoder(toy_target(), drafter, n_pages=7)
     outcomes = decode(decoder, requests)

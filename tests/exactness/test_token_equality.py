@@ -15,6 +15,7 @@ from tests.exactness.decoding import decode, decode_with_abort, new_decoder, pro
 from tests.exactness.drafters import AdversarialDrafter, RandomDrafter
 from tests.exactness.reference import Outcome, decode_plainly
 from tests.toys import EOS_ID, TOY_MODELS, VOCABULARY_SIZE
+from tts_orch.engine.decoder import Decoder
 from tts_orch.policies.drafting.draft_tree import Drafter
 from tts_orch.policies.drafting.registry import drafter as product_drafter
 from tts_orch.records import DecodeRequest, SamplingParams
@@ -77,7 +78,9 @@ def _drafter(name: str, architecture: str, law: str) -> Drafter | None:
         return RandomDrafter(VOCABULARY_SIZE, (EOS_ID, 11, 12))
     if name == "adversarial":
         expected = _expected(architecture, law)
-        whole = {one.candidate_id: [*one.token_ids.tolist(), *expected[one.candidate_id].tokens] for one in _requests(law)}
+        whole = {
+            one.candidate_id: [*one.token_ids.tolist(), *expected[one.candidate_id].tokens] for one in _requests(law)
+        }
         return AdversarialDrafter(whole, VOCABULARY_SIZE)
     return product_drafter(name, vocabulary_size=VOCABULARY_SIZE)
 
@@ -87,7 +90,7 @@ def test_tokens_equal_plain_decoding(case: dict[str, object]) -> None:
     architecture, law = str(case["architecture"]), str(case["law"])
     target, expected, requests = toy_target(architecture), _expected(architecture, law), _requests(law)
 
-    def make_decoder():  # type: ignore[no-untyped-def]
+    def make_decoder() -> Decoder:
         drafter = _drafter(str(case["drafter"]), architecture, law)
         return new_decoder(target, drafter, max_batch=case["max_batch"], max_nodes=case["max_nodes"])
 

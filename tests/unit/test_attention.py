@@ -111,7 +111,9 @@ def _in_trees(vectors: Vectors, shape: tuple[int, int, int], kv: KVPages, first:
     return torch.cat(outputs)
 
 
-def _reference(vectors: Vectors, sliding_window: int | None = None, softcap: float | None = None) -> NDArray[np.float64]:
+def _reference(
+    vectors: Vectors, sliding_window: int | None = None, softcap: float | None = None
+) -> NDArray[np.float64]:
     query, key, value = (tensor.double().numpy() for tensor in (vectors.query, vectors.key, vectors.value))
     group = query.shape[1] // key.shape[1]
     scores = np.einsum("qhd,khd->hqk", query, key.repeat(group, axis=1)) / np.sqrt(query.shape[2])
@@ -139,9 +141,9 @@ def test_canonical_attention_is_right_and_its_bits_depend_on_the_row_alone(
     set_threads(1)
     whole = _in_chunks(vectors, [LENGTH], _pages(shape), **options)
     assert np.abs(whole.numpy() - _reference(vectors, **options)).max() < 2e-6
+    assert torch.equal(_in_chunks(vectors, [1] * LENGTH, _pages(shape), **options), whole)
     set_threads(2)
     assert torch.equal(_in_chunks(vectors, [LENGTH], _pages(shape), **options), whole)
-    assert torch.equal(_in_chunks(vectors, [1] * LENGTH, _pages(shape), **options), whole)
     assert torch.equal(_in_chunks(vectors, [5, 60, 2, 1, 33, 49], _pages(shape), **options), whole)
     assert torch.equal(_in_trees(vectors, shape, _pages(shape), 20, **options), whole[20:])
 

@@ -44,6 +44,7 @@ class FakeOrchestrator:
     decoded: list[tuple[str, tuple[int, ...]]] = []  # noqa: RUF012 - watched by the tests, emptied by the fixture
     created: list[dict[str, Any]] = []  # noqa: RUF012
     stop_after: int | None = None
+    stop_by = signal.SIGTERM
     drifts = False
 
     def __init__(self, *, engine: EngineConfig, on_candidate: Callable[[Candidate], None], **settings: Any) -> None:
@@ -77,7 +78,7 @@ class FakeOrchestrator:
         candidate = journal.finished(problem.id, (index,), seed)
         if candidate is None:
             if len(self.decoded) == self.stop_after:
-                os.kill(os.getpid(), signal.SIGTERM)
+                os.kill(os.getpid(), self.stop_by)
             answer = str(index) if index % 2 else "8"
             candidate = Candidate(
                 problem.id, (index,), seed, (1, 2, index), answer, FinishReason.EOS, answer, verify_steps=2
@@ -98,9 +99,10 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[FakeO
     monkeypatch.setattr(FakeOrchestrator, "created", [])
     monkeypatch.chdir(tmp_path)
     write_problems({"id": "a", "prompt": "4 + 4?", "answer": "8"}, {"id": "b", "prompt": "1 + 2?", "answer": "3"})
-    before = signal.getsignal(signal.SIGTERM)
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     yield FakeOrchestrator
-    signal.signal(signal.SIGTERM, before)
+    for number, handler in before.items():
+        signal.signal(number, handler)
 
 
 def write_problems(*problems: dict[str, Any]) -> None:
@@ -171,6 +173,19 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     assert captured.out == ""
     assert captured.err.count("\n") == 1
     assert re.search(message, captured.err), captured.err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"),
+    [
+        (["--target", "toy", "--method", "majority_vote"], "problems: missing"),
+        (["problems.jsonl", "--target", "toy"], "method: missing"),
+        (["problems.jsonl", "--method", "majority_vote"], "target: missing"),
+    ],
+)
+def test_what_is_missing_is_named(arguments: list[str], named: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute(["run", *arguments]) == 2
+    assert capsys.readouterr().err == f"tts-orch: {named}; give it as an option or in a settings file\n"
 
 
 def test_a_failure_at_run_time_is_one_line_and_exit_code_1(
@@ -254,10 +269,16 @@ def test_a_larger_limit_only_adds(fake: type[FakeOrchestrator]) -> None:
     assert fake.decoded == [(name, (index,)) for name in "ab" for index in range(4)]
 
 
-def test_sigterm_leaves_a_folder_that_can_be_resumed(
-    fake: type[FakeOrchestrator], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_leaves_a_folder_that_can_be_resumed(
+    fake: type[FakeOrchestrator],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    number: signal.Signals,
 ) -> None:
+    signal.signal(number, signal.SIG_IGN)
     monkeypatch.setattr(fake, "stop_after", 6)
+    monkeypatch.setattr(fake, "stop_by", number)
     assert execute(GOOD) == 130
     assert capsys.readouterr().err == "tts-orch: interrupted; run the same command again to go on in out\n"
     assert len(lines("out/candidates.jsonl")) == 6

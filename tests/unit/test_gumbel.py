@@ -138,3 +138,10 @@ def test_a_drafter_gains_by_the_verifiers_own_seed() -> None:
         for offset in (0, 10**6)
     }
     assert hits[0] > 0.7 > 0.3 > hits[10**6]
+
+
+def test_equal_scores_go_to_the_lowest_id() -> None:
+    """Weights so large that the noise is lost in rounding; the winners lie in one block of the scan and beyond it."""
+    logits = np.zeros((20, 600))
+    logits[:, [5, 17, 400]] = 1e20
+    assert keyed_argmax(logits, np.arange(20, dtype=np.uint64), np.arange(20)).tolist() == [5] * 20

@@ -48,7 +48,7 @@ def _restore_threads() -> Iterator[None]:
 
 
 def test_exp_is_within_a_unit_in_the_last_place() -> None:
-    x = np.linspace(-87.3, 88.7, 300_001).astype(np.float32)
+    x = np.linspace(-87.3, 88.3, 300_001).astype(np.float32)
     result = np.empty_like(x)
     _exp(x, result)
     exact = np.exp(x.astype(np.float64))
@@ -109,6 +109,24 @@ def test_activation_of_an_element_is_the_same_everywhere(name: str) -> None:
         assert torch.equal(activation(x[:rows, :width]), expected[:rows, :width])
 
 
+@pytest.mark.parametrize(("n_out", "n_in"), [(64, 48), (33, 7), (1, 1100), (100, 2500)])
+@pytest.mark.parametrize("has_bias", [False, True])
+def test_linear_is_accurate_and_a_row_is_the_same_in_every_product(n_out: int, n_in: int, has_bias: bool) -> None:
+    generator = torch.Generator().manual_seed(n_out)
+    weight, x = torch.randn(n_out, n_in, generator=generator), torch.randn(130, n_in, generator=generator)
+    bias = torch.randn(n_out, generator=generator) if has_bias else None
+    linear = StableLinear(weight, bias)
+    set_threads(1)
+    expected = linear(x)
+    exact = nn.functional.linear(x.double(), weight.double(), None if bias is None else bias.double())
+    assert (expected - exact).abs().max() < 2e-6 * n_in**0.5 * 5
+    for threads in (1, 2):
+        set_threads(threads)
+        for n in (1, 2, 3, 11, 12, 13, 25, 130):
+            assert torch.equal(linear(x[:n]), expected[:n])
+            assert torch.equal(linear(x[-n:]), expected[-n:])
+
+
 class _Model(nn.Module):
     """Embedding, linears with and without bias, an activation, and a head tied to the embedding."""
 
@@ -133,7 +151,7 @@ def test_stabilised_model_computes_a_row_alike_in_every_batch() -> None:
     original = model(token_ids)
     report = stabilise(model)
     assert report.is_stable
-    assert set(report.kernels) == {"100x48+b", "48x100", "300x48"}
+    assert report.n_replaced == 4
     assert all(isinstance(layer, StableLinear) for layer in (model.up, model.down, model.head))
     whole = model(token_ids)
     assert (whole - original).abs().max() < 1e-5
@@ -148,10 +166,11 @@ def test_embedding_keeps_the_weight_it_shared() -> None:
     before = model.embedding.weight.clone()
     stabilise(model)
     assert torch.equal(model.embedding.weight, before)
-    assert [name for name, _ in model.named_parameters() if "weight" in name] == ["embedding.weight"]
+    assert [name for name, _ in model.named_parameters()] == ["embedding.weight"]
 
 
 def test_what_has_no_stable_twin_is_named() -> None:
     report = stabilise(_Model("mish"))
     assert not report.is_stable
     assert report.reason == "MishActivation"
+    assert stabilise(_Model().double()).reason == "Linear of torch.float64"

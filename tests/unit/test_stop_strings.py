@@ -45,7 +45,9 @@ def test_scanner_finds_what_a_full_search_finds(output: list[int], stops: list[s
 @given(
     prompt=st.lists(st.integers(3, VOCABULARY_SIZE - 1), max_size=6),
     output=st.lists(st.integers(0, VOCABULARY_SIZE - 1), max_size=30),
-    stops=st.lists(st.sampled_from(["\n\n", ".\n", "the", "e", "é", "€", "#### 1"]), min_size=1, max_size=3, unique=True),
+    stops=st.lists(
+        st.sampled_from(["\n\n", ".\n", "the", "e", "é", "€", "#### 1"]), min_size=1, max_size=3, unique=True
+    ),
 )
 def test_scanner_agrees_on_a_real_tokenizer(prompt: list[int], output: list[int], stops: list[str]) -> None:
     tokenizer = toy_tokenizer()

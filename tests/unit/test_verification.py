@@ -35,9 +35,7 @@ def _follow(walk: Walk, logits: torch.Tensor) -> tuple[list[int], list[int]]:
     while True:
         tokens.append(_draw_one(logits[walk.first_row + nodes[-1]], walk, tokens[:]))
         fitting = [
-            node
-            for node in range(1, walk.tree.n_nodes)
-            if walk.tree.token[walk.tree.path(node)].tolist() == tokens
+            node for node in range(1, walk.tree.n_nodes) if walk.tree.token[walk.tree.path(node)].tolist() == tokens
         ]
         if not fitting:
             return nodes, tokens
@@ -52,9 +50,7 @@ def _follow(walk: Walk, logits: torch.Tensor) -> tuple[list[int], list[int]]:
 )
 def test_walk_visits_what_single_draws_visit(trees: list[DraftTree], params: list[SamplingParams], seed: int) -> None:
     starts = np.cumsum([0, *(tree.n_nodes for tree in trees)]).tolist()
-    logits = torch.randn(
-        starts[-1], _VOCABULARY, generator=torch.Generator().manual_seed(seed), dtype=torch.float64
-    )
+    logits = torch.randn(starts[-1], _VOCABULARY, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     walks = [_walk(tree, params[i], i, starts[i]) for i, tree in enumerate(trees)]
     verify(walks, logits)
     for walk in walks:

@@ -35,11 +35,10 @@ def run(context: click.Context, /, problems: Path | None, config: Path | None, *
     settings = merged(load_config(config) if config else {}, given_settings(context))
     if problems:
         settings["problems"] = problems
-    solve(RunConfig(**{"out": default_folder(settings), **settings}))
+    solve(RunConfig(**{"engine": {}, "out": _default_folder(settings), **settings}))
 
 
-def default_folder(settings: dict[str, Any]) -> Path:
-    """Return the run folder where none is given: named after the problems and the method."""
+def _default_folder(settings: dict[str, Any]) -> Path:
     problems = Path(settings.get("problems", "problems")).name.split(".")[0]
     method = settings.get("method")
     name = method.get("name") if isinstance(method, dict) else method

@@ -34,6 +34,7 @@ def solve(config: RunConfig) -> None:
         OrchestratorError: the run cannot begin or go on.
         KeyboardInterrupt: stopped by SIGINT or SIGTERM; its message says how to go on.
     """
+    _heed_signals()
     problems = read_problems(config.problems)[: config.limit]
     with RunFolder(config, problems) as folder:
         try:
@@ -51,7 +52,7 @@ def _solve(config: RunConfig, problems: Sequence[Problem], folder: RunFolder, co
     with console.status(f"loading {config.engine.target}"):
         started = _orchestrator(config, progress)
     with started as orchestrator:
-        signal.signal(signal.SIGTERM, signal.default_int_handler)  # now: Ray sets a handler of its own when it starts
+        _heed_signals()  # once more: Ray has set a handler of its own
         _begin(folder, orchestrator)
         try:
             with progress.shown(console):
@@ -66,6 +67,12 @@ def _solve(config: RunConfig, problems: Sequence[Problem], folder: RunFolder, co
             summary |= {"plain_decoding": {**asdict(comparison), "speedup": comparison.speedup}}
             folder.write_summary(summary)
     return summary
+
+
+def _heed_signals() -> None:
+    """Make SIGINT and SIGTERM a `KeyboardInterrupt`, also where a shell starts its background jobs deaf to SIGINT."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
 
 
 def _orchestrator(config: RunConfig, progress: RunProgress) -> Orchestrator:

@@ -80,7 +80,8 @@ class Admission:
 
     def take_cancelled(self) -> list[Trajectory]:
         """Return the marked trajectories that are running or waiting; the waiting ones are removed."""
-        marked, self._cancelled = self._cancelled, set()
+        marked = self._cancelled.copy()
+        self._cancelled.difference_update(marked)  # in place: what another thread adds meanwhile stays
         if not marked:
             return []
         taken = [t for t in (*self.running, *self.waiting) if t.request.candidate_id in marked]

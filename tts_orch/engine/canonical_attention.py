@@ -1,360 +1,189 @@
 """Attention whose bits depend on the row alone: float32 on the CPU, compiled.
 
 Every row reduces over its visible keys in order of absolute position, in blocks of 64 positions that begin at multiples
-of 64; the blocks are merged in order by the online softmax (arXiv 1805.02867). A score is one chain of fused
-multiply-adds over the head dimension, the weights of a block are summed by a fixed tree, its output is one chain over
-the positions. Where a key lies (committed page or draft page), how many rows share the pass and which thread works on a
-row never enter the arithmetic.
+of 64; the blocks are merged in order by the online softmax (arXiv 1805.02867). Where a key lies (committed page or draft
+page), how many rows share the pass and which thread works on a row never enter the arithmetic of `tile_arithmetic`.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import NamedTuple
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from tts_orch.engine.fixed_math import exp, fma, tanh
-from tts_orch.engine.lanes import LANES, add_lanes, fma_lanes, load_lanes, splat, store_lanes
 from tts_orch.engine.parallel import on_every_thread, take_task
+from tts_orch.engine.tile_arithmetic import add_values, merge, score_few, score_tile, softmax_weights
 from tts_orch.records import FloatArray, IntArray
 
 __all__ = ["attend"]
 
 _PAGE = 64
 _MOST_ROWS_A_TASK = 16
-_NOTHING = np.float32(-np.inf)
-_ZERO = np.float32(0.0)
-_ONE = np.float32(1.0)
+_TASKS_A_THREAD = 4
 
 
-@njit(cache=True, nogil=True, forceinline=True)
-def _score_tile(query: FloatArray, q: int, head_dim: int, pages: FloatArray, tile: int, scores: FloatArray) -> None:
-    """Scores of the 64 positions of a key tile: the chains of even and of odd dimensions, added."""
-    a0 = a1 = b0 = b1 = c0 = c1 = e0 = e1 = splat(_ZERO)
-    for d in range(0, head_dim - 1, 2):
-        even, odd = splat(query[q + d]), splat(query[q + d + 1])
-        row = tile + d * _PAGE
-        a0 = fma_lanes(even, load_lanes(pages, row), a0)
-        b0 = fma_lanes(even, load_lanes(pages, row + LANES), b0)
-        c0 = fma_lanes(even, load_lanes(pages, row + 2 * LANES), c0)
-        e0 = fma_lanes(even, load_lanes(pages, row + 3 * LANES), e0)
-        a1 = fma_lanes(odd, load_lanes(pages, row + 4 * LANES), a1)
-        b1 = fma_lanes(odd, load_lanes(pages, row + 5 * LANES), b1)
-        c1 = fma_lanes(odd, load_lanes(pages, row + 6 * LANES), c1)
-        e1 = fma_lanes(odd, load_lanes(pages, row + 7 * LANES), e1)
-    if head_dim % 2:
-        last, row = splat(query[q + head_dim - 1]), tile + (head_dim - 1) * _PAGE
-        a0 = fma_lanes(last, load_lanes(pages, row), a0)
-        b0 = fma_lanes(last, load_lanes(pages, row + LANES), b0)
-        c0 = fma_lanes(last, load_lanes(pages, row + 2 * LANES), c0)
-        e0 = fma_lanes(last, load_lanes(pages, row + 3 * LANES), e0)
-    store_lanes(scores, 0, add_lanes(a0, a1))
-    store_lanes(scores, LANES, add_lanes(b0, b1))
-    store_lanes(scores, 2 * LANES, add_lanes(c0, c1))
-    store_lanes(scores, 3 * LANES, add_lanes(e0, e1))
+class _Layer(NamedTuple):
+    """One layer's arrays, flat, and its sizes; `start` is the element of a page at which its tiles begin."""
+
+    query: FloatArray
+    output: FloatArray
+    pages: FloatArray
+    page_size: int
+    start: int
+    n_heads: int
+    kv_heads: int
+    head_dim: int
+    scaling: np.float32
+    softcap: np.float32
+    window: int
 
 
-@njit(cache=True, nogil=True)
-def _score_few(
-    query: FloatArray, q: int, head_dim: int, pages: FloatArray, tile: int, n_lanes: int, scores: FloatArray
-) -> None:
-    """Scores of the first `n_lanes` positions of a key tile (and some after them): the same chains."""
-    for start in range(0, n_lanes, LANES):
-        a0 = a1 = splat(_ZERO)
-        for d in range(0, head_dim - 1, 2):
-            row = tile + d * _PAGE + start
-            a0 = fma_lanes(splat(query[q + d]), load_lanes(pages, row), a0)
-            a1 = fma_lanes(splat(query[q + d + 1]), load_lanes(pages, row + _PAGE), a1)
-        if head_dim % 2:
-            row = tile + (head_dim - 1) * _PAGE + start
-            a0 = fma_lanes(splat(query[q + head_dim - 1]), load_lanes(pages, row), a0)
-        store_lanes(scores, start, add_lanes(a0, a1))
+class _Sight(NamedTuple):
+    """What the rows see; the arrays of a `PackedBatch`."""
+
+    positions: IntArray
+    page_table: IntArray
+    limit: IntArray
+    ancestor_start: IntArray
+    ancestor_page: IntArray
+    ancestor_offset: IntArray
 
 
-@njit(cache=True, nogil=True)
-def _score_ancestors(
-    query: FloatArray,
-    q: int,
-    head_dim: int,
-    pages: FloatArray,
-    page_size: int,
-    tile: int,
-    lane_page: IntArray,
-    lane_offset: IntArray,
-    first: int,
-    last: int,
-    spare: FloatArray,
-    scores: FloatArray,
-) -> None:
-    """Scores of lanes `first .. last - 1`, whose keys lie anywhere: page by page, then picked."""
-    lane = first
-    while lane < last:
-        page, end, most = lane_page[lane], lane, 0
-        while end < last and lane_page[end] == page:
-            most = max(most, lane_offset[end])
-            end += 1
-        _score_few(query, q, head_dim, pages, page * page_size + tile, most + 1, spare)
-        for i in range(lane, end):
-            scores[i] = spare[lane_offset[i]]
-        lane = end
+class _Lanes(NamedTuple):
+    """Where the keys of a block's 64 positions lie, and the element at which their values begin."""
 
-
-@njit(cache=True, nogil=True, forceinline=True)
-def _larger(a: np.float32, b: np.float32) -> np.float32:
-    return a if a > b else b
-
-
-@njit(cache=True, nogil=True, forceinline=True)
-def _maximum(scores: FloatArray, spare: FloatArray) -> np.float32:
-    """Largest of 64 numbers."""
-    for i in range(16):
-        spare[i] = _larger(_larger(scores[i], scores[i + 32]), _larger(scores[i + 16], scores[i + 48]))
-    for i in range(8):
-        spare[i] = _larger(spare[i], spare[i + 8])
-    for i in range(4):
-        spare[i] = _larger(spare[i], spare[i + 4])
-    return _larger(_larger(spare[0], spare[2]), _larger(spare[1], spare[3]))
-
-
-@njit(cache=True, nogil=True, forceinline=True)
-def _tree_sum(weights: FloatArray, spare: FloatArray) -> np.float32:
-    """Sum of 64 numbers, halves added to halves."""
-    for i in range(16):
-        spare[i] = (weights[i] + weights[i + 32]) + (weights[i + 16] + weights[i + 48])
-    for i in range(8):
-        spare[i] = spare[i] + spare[i + 8]
-    for i in range(4):
-        spare[i] = spare[i] + spare[i + 4]
-    return np.float32((spare[0] + spare[2]) + (spare[1] + spare[3]))
-
-
-@njit(cache=True, nogil=True, forceinline=True)
-def _weights(
-    scores: FloatArray, first: int, last: int, scaling: np.float32, softcap: np.float32, spare: FloatArray
-) -> tuple[np.float32, np.float32]:
-    """Turn scores into softmax weights relative to the largest of the block; that maximum and their sum."""
-    if softcap > _ZERO:
-        for lane in range(_PAGE):
-            scores[lane] = softcap * tanh(np.float32(scores[lane] * scaling / softcap))
-    else:
-        for lane in range(_PAGE):
-            scores[lane] = scores[lane] * scaling
-    for lane in range(_PAGE):
-        scores[lane] = scores[lane] if (lane >= first) & (lane < last) else _NOTHING
-    maximum = _maximum(scores, spare)
-    for lane in range(_PAGE):
-        scores[lane] = exp(np.float32(scores[lane] - maximum))
-    return maximum, _tree_sum(scores, spare)
-
-
-@njit(cache=True, nogil=True, forceinline=True)
-def _merge(state: FloatArray, i: int, maximum: np.float32, total: np.float32) -> tuple[np.float32, np.float32]:
-    """Add a block to `state[i]` = (maximum, sum of weights) of one query; factors for the old output and the block's."""
-    factor = exp(np.float32(-abs(maximum - state[i, 0])))
-    keep, add = (factor, _ONE) if maximum > state[i, 0] else (_ONE, factor)
-    state[i, 0] = _larger(maximum, state[i, 0])
-    state[i, 1] = fma(state[i, 1], keep, np.float32(total * add))
-    return keep, add
-
-
-@njit(cache=True, nogil=True, forceinline=True)
-def _add_lanes_to(output: FloatArray, element: int, keep: np.float32, add: np.float32, even: Any, odd: Any) -> None:
-    block = fma_lanes(add_lanes(even, odd), splat(add), splat(_ZERO))
-    store_lanes(output, element, fma_lanes(load_lanes(output, element), splat(keep), block))
-
-
-@njit(cache=True, nogil=True, forceinline=True)
-def _add_values(
-    output: FloatArray,
-    q: int,
-    head_dim: int,
-    keep: np.float32,
-    add: np.float32,
-    weights: FloatArray,
-    pages: FloatArray,
-    lane_value: NDArray[np.int64],
-    first: int,
-    last: int,
-) -> None:
-    """`output = output * keep + add * sum(weights * values)`; weights of lanes `first .. last - 1` (even) count, others are 0.
-
-    The sum is the chain of even lanes and the chain of odd lanes, each in order of position, added.
-    """
-    d = 0
-    while d + 4 * LANES <= head_dim:
-        a0 = a1 = b0 = b1 = c0 = c1 = e0 = e1 = splat(_ZERO)
-        for lane in range(first, last, 2):
-            even, value = splat(weights[lane]), lane_value[lane] + d
-            a0 = fma_lanes(even, load_lanes(pages, value), a0)
-            b0 = fma_lanes(even, load_lanes(pages, value + LANES), b0)
-            c0 = fma_lanes(even, load_lanes(pages, value + 2 * LANES), c0)
-            e0 = fma_lanes(even, load_lanes(pages, value + 3 * LANES), e0)
-            odd, value = splat(weights[lane + 1]), lane_value[lane + 1] + d
-            a1 = fma_lanes(odd, load_lanes(pages, value), a1)
-            b1 = fma_lanes(odd, load_lanes(pages, value + LANES), b1)
-            c1 = fma_lanes(odd, load_lanes(pages, value + 2 * LANES), c1)
-            e1 = fma_lanes(odd, load_lanes(pages, value + 3 * LANES), e1)
-        _add_lanes_to(output, q + d, keep, add, a0, a1)
-        _add_lanes_to(output, q + d + LANES, keep, add, b0, b1)
-        _add_lanes_to(output, q + d + 2 * LANES, keep, add, c0, c1)
-        _add_lanes_to(output, q + d + 3 * LANES, keep, add, e0, e1)
-        d += 4 * LANES
-    while d + LANES <= head_dim:
-        a0 = a1 = splat(_ZERO)
-        for lane in range(first, last, 2):
-            a0 = fma_lanes(splat(weights[lane]), load_lanes(pages, lane_value[lane] + d), a0)
-            a1 = fma_lanes(splat(weights[lane + 1]), load_lanes(pages, lane_value[lane + 1] + d), a1)
-        _add_lanes_to(output, q + d, keep, add, a0, a1)
-        d += LANES
-    while d < head_dim:
-        even = odd = _ZERO
-        for lane in range(first, last, 2):
-            even = fma(weights[lane], pages[lane_value[lane] + d], even)
-            odd = fma(weights[lane + 1], pages[lane_value[lane + 1] + d], odd)
-        output[q + d] = fma(output[q + d], keep, np.float32(np.float32(even + odd) * add))
-        d += 1
+    page: IntArray
+    offset: IntArray
+    value: NDArray[np.int64]
 
 
 @njit(cache=True, nogil=True)
 def _locate(
-    entry: int,
-    row: int,
-    block: int,
-    first: int,
-    last: int,
-    page_table: IntArray,
-    limit: IntArray,
-    ancestor_start: IntArray,
-    ancestor_page: IntArray,
-    ancestor_offset: IntArray,
-    lane_page: IntArray,
-    lane_offset: IntArray,
+    lanes: _Lanes, sight: _Sight, layer: _Layer, entry: int, row: int, block: int, first: int, last: int, tile: int
 ) -> int:
-    """Fill in where the keys of lanes `first .. last - 1` lie; the lane at which the ancestors begin."""
-    middle = min(max(limit[row] - block * _PAGE, first), last)
+    """Fill in the lanes `first .. last - 1` of a block; the lane at which the ancestors begin."""
+    middle = min(max(sight.limit[row] - block * _PAGE, first), last)
     for lane in range(first, middle):
-        lane_page[lane] = page_table[entry, block]
-        lane_offset[lane] = lane
-    ancestor = ancestor_start[row] + block * _PAGE - limit[row]
+        lanes.page[lane] = sight.page_table[entry, block]
+        lanes.offset[lane] = lane
+    ancestor = sight.ancestor_start[row] + block * _PAGE - sight.limit[row]
     for lane in range(middle, last):
-        lane_page[lane] = ancestor_page[ancestor + lane]
-        lane_offset[lane] = ancestor_offset[ancestor + lane]
+        lanes.page[lane] = sight.ancestor_page[ancestor + lane]
+        lanes.offset[lane] = sight.ancestor_offset[ancestor + lane]
+    for lane in range(first, last):
+        lanes.value[lane] = lanes.page[lane] * layer.page_size + tile + lanes.offset[lane] * layer.head_dim
     if first % 2:  # lanes are added in pairs; a partner out of sight has weight 0
-        lane_page[first - 1], lane_offset[first - 1] = lane_page[first], lane_offset[first]
+        lanes.value[first - 1] = lanes.value[first]
     if last % 2:
-        lane_page[last], lane_offset[last] = lane_page[last - 1], lane_offset[last - 1]
+        lanes.value[last] = lanes.value[last - 1]
     return middle
 
 
 @njit(cache=True, nogil=True)
-def _attend_rows(
-    entry: int,
-    kv_head: int,
-    first_row: int,
-    last_row: int,
-    query: FloatArray,
-    n_heads: int,
-    kv_heads: int,
-    head_dim: int,
-    pages: FloatArray,
-    page_size: int,
-    start: int,
-    output: FloatArray,
-    scaling: np.float32,
-    softcap: np.float32,
-    window: int,
-    positions: IntArray,
-    page_table: IntArray,
-    limit: IntArray,
-    ancestor_start: IntArray,
-    ancestor_page: IntArray,
-    ancestor_offset: IntArray,
+def _score_ancestors(
+    layer: _Layer, lanes: _Lanes, q: int, tile: int, first: int, last: int, spare: FloatArray, scores: FloatArray
 ) -> None:
-    """Rows `first_row .. last_row - 1` of one entry, the query heads of one key head.
-
-    Block by block, so that a tile is read once for all of them.
-    """
-    group = n_heads // kv_heads
-    tile = start + kv_head * head_dim * _PAGE
-    value_tile = tile + kv_heads * head_dim * _PAGE
-    state = np.zeros(((last_row - first_row) * group, 2), np.float32)
-    state[:, 0] = _NOTHING
-    scores, spare = np.empty(_PAGE, np.float32), np.empty(_PAGE, np.float32)
-    lane_page, lane_offset = np.empty(_PAGE, np.int32), np.empty(_PAGE, np.int32)
-    lane_value = np.empty(_PAGE, np.int64)
-    lowest, highest = np.int64(positions[first_row]), np.int64(0)
-    for row in range(first_row, last_row):
-        lowest = min(lowest, max(0, positions[row] + 1 - window))
-        highest = max(highest, positions[row] + 1)
-    for block in range(lowest // _PAGE, (highest + _PAGE - 1) // _PAGE):
-        for row in range(first_row, last_row):
-            first = max(0, positions[row] + 1 - window - block * _PAGE)
-            last = min(_PAGE, positions[row] + 1 - block * _PAGE)
-            if first >= last:
-                continue
-            middle = _locate(
-                entry, row, block, first, last, page_table, limit, ancestor_start, ancestor_page, ancestor_offset,
-                lane_page, lane_offset,
-            )  # fmt: skip
-            even_first, even_last = first // 2 * 2, (last + 1) // 2 * 2
-            for lane in range(even_first, even_last):
-                lane_value[lane] = lane_page[lane] * page_size + value_tile + lane_offset[lane] * head_dim
-            for g in range(group):
-                q = (row * n_heads + kv_head * group + g) * head_dim
-                if middle > first:
-                    _score_tile(query, q, head_dim, pages, lane_page[first] * page_size + tile, scores)
-                _score_ancestors(
-                    query, q, head_dim, pages, page_size, tile, lane_page, lane_offset, middle, last, spare, scores
-                )
-                maximum, total = _weights(scores, first, last, scaling, softcap, spare)
-                keep, add = _merge(state, (row - first_row) * group + g, maximum, total)
-                _add_values(output, q, head_dim, keep, add, scores, pages, lane_value, even_first, even_last)
-    for row in range(first_row, last_row):
-        for g in range(group):
-            q = (row * n_heads + kv_head * group + g) * head_dim
-            for d in range(head_dim):
-                output[q + d] = output[q + d] / state[(row - first_row) * group + g, 1]
+    """Scores of lanes `first .. last - 1`, whose keys lie anywhere: page by page, then picked."""
+    lane = first
+    while lane < last:
+        page, end, most = lanes.page[lane], lane, 0
+        while end < last and lanes.page[end] == page:
+            most = max(most, lanes.offset[end])
+            end += 1
+        score_few(layer.query, q, layer.head_dim, layer.pages, page * layer.page_size + tile, most + 1, spare)
+        for i in range(lane, end):
+            scores[i] = spare[lanes.offset[i]]
+        lane = end
 
 
 @njit(cache=True, nogil=True)
-def _attend_tasks(
-    counter: NDArray[np.int64],
-    rows_a_task: int,
-    entry_start: IntArray,
-    query: FloatArray,
-    n_heads: int,
-    kv_heads: int,
-    head_dim: int,
-    pages: FloatArray,
-    page_size: int,
-    start: int,
-    output: FloatArray,
-    scaling: np.float32,
-    softcap: np.float32,
-    window: int,
-    positions: IntArray,
-    page_table: IntArray,
-    limit: IntArray,
-    ancestor_start: IntArray,
-    ancestor_page: IntArray,
-    ancestor_offset: IntArray,
+def _blocks(sight: _Sight, first_row: int, last_row: int, window: int) -> tuple[int, int]:
+    """First block that some row sees, and the block after the last."""
+    lowest, highest = np.int64(sight.positions[first_row]), np.int64(0)
+    for row in range(first_row, last_row):
+        position = np.int64(sight.positions[row])
+        lowest = min(lowest, max(np.int64(0), position + 1 - window))
+        highest = max(highest, position)
+    return int(lowest // _PAGE), int(highest // _PAGE + 1)
+
+
+@njit(cache=True, nogil=True)
+def _attend_rows(
+    layer: _Layer, sight: _Sight, entry: int, kv_head: int, first_row: int, last_row: int, afterwards: int
 ) -> None:
-    task = take_task(counter)
-    seen = 0  # tasks of the entries before
+    """Rows `first_row .. last_row - 1` of one entry, the query heads of one key head.
+
+    Block by block, so that a tile is read once for all of them; each query fetches its share of the tiles of the next
+    block, or from element `afterwards` on in the last.
+    """
+    head_dim = layer.head_dim
+    group = layer.n_heads // layer.kv_heads
+    tile = layer.start + kv_head * head_dim * _PAGE
+    to_values = layer.kv_heads * head_dim * _PAGE
+    n_queries = (last_row - first_row) * group
+    state = np.zeros((n_queries, 2), np.float32)
+    state[:, 0] = -np.inf
+    scores, spare = np.empty(_PAGE + 16, np.float32), np.empty(_PAGE, np.float32)
+    lanes = _Lanes(np.empty(_PAGE, np.int32), np.empty(_PAGE, np.int32), np.empty(_PAGE, np.int64))
+    step = (2 * _PAGE + n_queries - 1) // n_queries
+    first_block, end_block = _blocks(sight, first_row, last_row, layer.window)
+    for block in range(first_block, end_block):
+        ahead = afterwards
+        if block + 1 < min(end_block, sight.page_table.shape[1]) and sight.page_table[entry, block + 1] >= 0:
+            ahead = sight.page_table[entry, block + 1] * layer.page_size + tile
+        for row in range(first_row, last_row):
+            first = max(0, sight.positions[row] + 1 - layer.window - block * _PAGE)
+            last = min(_PAGE, sight.positions[row] + 1 - block * _PAGE)
+            if first >= last:
+                continue
+            middle = _locate(lanes, sight, layer, entry, row, block, first, last, tile + to_values)
+            for g in range(group):
+                q = (row * layer.n_heads + kv_head * group + g) * head_dim
+                if middle > first:
+                    here = lanes.page[first] * layer.page_size + tile
+                    score_tile(layer.query, q, head_dim, layer.pages, here, ahead, step, scores)
+                if middle < last:
+                    _score_ancestors(layer, lanes, q, tile, middle, last, spare, scores)
+                maximum, total = softmax_weights(scores, first, last, layer.scaling, layer.softcap)
+                keep, add = merge(state, (row - first_row) * group + g, maximum, total)
+                add_values(
+                    layer.output, q, head_dim, keep, add, scores, layer.pages, lanes.value,
+                    first // 2 * 2, (last + 1) // 2 * 2, ahead + to_values, step * head_dim // _PAGE,
+                )  # fmt: skip
+                ahead += step * head_dim // 2
+    for row in range(first_row, last_row):
+        for g in range(group):
+            q = (row * layer.n_heads + kv_head * group + g) * head_dim
+            for d in range(head_dim):
+                layer.output[q + d] = layer.output[q + d] / state[(row - first_row) * group + g, 1]
+
+
+@njit(cache=True, nogil=True)
+def _attend_tasks(counter: NDArray[np.int64], chunks: NDArray[np.int64], layer: _Layer, sight: _Sight) -> None:
+    n_tasks = chunks.shape[0] * layer.kv_heads
+    upcoming = take_task(counter)
+    while upcoming < n_tasks:
+        task, upcoming = upcoming, take_task(counter)
+        chunk, after = task // layer.kv_heads, min(upcoming, n_tasks - 1)
+        page = sight.page_table[chunks[after // layer.kv_heads, 0], 0]
+        afterwards = page * layer.page_size + layer.start + after % layer.kv_heads * layer.head_dim * _PAGE
+        entry, first_row, last_row = chunks[chunk, 0], chunks[chunk, 1], chunks[chunk, 2]
+        _attend_rows(layer, sight, entry, task % layer.kv_heads, first_row, last_row, afterwards)
+
+
+@njit(cache=True, nogil=True)
+def _chunks(entry_start: IntArray, most_rows: int) -> NDArray[np.int64]:
+    """Cut the entries into chunks of at most `most_rows` rows: (entry, first row, last row + 1) `[n, 3]`."""
+    chunks = np.empty((entry_start[-1], 3), np.int64)
+    n = 0
     for entry in range(entry_start.size - 1):
-        first, last = entry_start[entry], entry_start[entry + 1]
-        n_tasks = (last - first + rows_a_task - 1) // rows_a_task * kv_heads
-        while task < seen + n_tasks:
-            row = first + (task - seen) // kv_heads * rows_a_task
-            _attend_rows(
-                entry, (task - seen) % kv_heads, row, min(row + rows_a_task, last), query, n_heads, kv_heads, head_dim,
-                pages, page_size, start, output, scaling, softcap, window, positions, page_table, limit,
-                ancestor_start, ancestor_page, ancestor_offset,
-            )  # fmt: skip
-            task = take_task(counter)
-        seen += n_tasks
+        for first in range(entry_start[entry], entry_start[entry + 1], most_rows):
+            chunks[n, 0], chunks[n, 1] = entry, first
+            chunks[n, 2] = min(first + most_rows, entry_start[entry + 1])
+            n += 1
+    return chunks[:n]
 
 
 @njit(cache=True, nogil=True)
@@ -376,28 +205,22 @@ def attend(
     ancestor_page: IntArray,
     ancestor_offset: IntArray,
 ) -> FloatArray:
-    """Attend from `query` `[R, heads, head_dim]` to the pages of one layer; the arrays of a `PackedBatch` as they are.
+    """Attend from `query` `[R, heads, head_dim]` to one layer of `pages` `[n_pages, elements]`; the same shape.
 
-    Args:
-        runtime_entry: `parallel.runtime_entry()`.
-        n_threads: threads to use; the result does not depend on it.
-        pages: `[n_pages, elements]` in the canonical layout; the layer's tiles begin at element `start` of a page.
-        softcap: scores become `softcap * tanh(score / softcap)`; 0 leaves them.
-        window: keys at `position - window` and before are invisible.
-
-    Returns:
-        `[R, heads, head_dim]`.
+    `runtime_entry` is `parallel.runtime_entry()`; the layer's tiles begin at element `start` of a page. Scores become
+    `softcap * tanh(score / softcap)` (0 leaves them); keys at `position - window` and before are invisible. The other
+    arrays are those of a `PackedBatch`.
     """
-    counter = np.zeros(1, np.int64)
-    output = np.zeros_like(query)
     n_rows, n_heads, head_dim = query.shape
-    rows_a_task = _MOST_ROWS_A_TASK
-    while rows_a_task > 1 and n_rows * kv_heads < 4 * n_threads * rows_a_task:
-        rows_a_task //= 2
-    arguments = (
-        counter, rows_a_task, entry_start, query.reshape(-1), n_heads, kv_heads, head_dim, pages.reshape(-1),
-        pages.shape[1], start, output.reshape(-1), np.float32(scaling), np.float32(softcap), window, positions,
-        page_table, limit, ancestor_start, ancestor_page, ancestor_offset,
+    output = np.zeros_like(query)
+    most_rows = _MOST_ROWS_A_TASK
+    while most_rows > 1 and n_rows * kv_heads < _TASKS_A_THREAD * n_threads * most_rows:
+        most_rows //= 2
+    layer = _Layer(
+        query.reshape(-1), output.reshape(-1), pages.reshape(-1), pages.shape[1], start, n_heads, kv_heads, head_dim,
+        np.float32(scaling), np.float32(softcap), window,
     )  # fmt: skip
-    on_every_thread(runtime_entry, n_threads, _attend_tasks, arguments)
+    sight = _Sight(positions, page_table, limit, ancestor_start, ancestor_page, ancestor_offset)
+    counter = np.zeros(1, np.int64)
+    on_every_thread(runtime_entry, n_threads, _attend_tasks, (counter, _chunks(entry_start, most_rows), layer, sight))
     return output

@@ -15,8 +15,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from tts_orch.engine.page_kernels import move_positions, write_rows
 from tts_orch.engine.packing import PAGE
+from tts_orch.engine.page_kernels import move_positions, write_rows
 from tts_orch.engine.parallel import runtime_entry
 from tts_orch.engine.threads import n_threads
 from tts_orch.records import IntArray

@@ -149,5 +149,11 @@ def _gather(packed: PackedBatch, entries: list[int], device: torch.device) -> _G
         distance[i, :q, :k] = distances
         real[i, :q] = True
     flat = np.flatnonzero(real)
-    arrays = (rows, page, offset, distance, flat, rows.reshape(-1)[flat])
-    return _Gather(*(torch.from_numpy(array).to(device, non_blocking=True) for array in arrays))
+    return _Gather(
+        rows=torch.from_numpy(rows).to(device),
+        page=torch.from_numpy(page).to(device),
+        offset=torch.from_numpy(offset).to(device),
+        distance=torch.from_numpy(distance).to(device),
+        real=torch.from_numpy(flat).to(device),
+        target=torch.from_numpy(rows.reshape(-1)[flat]).to(device),
+    )

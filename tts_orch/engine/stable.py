@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from torch import Tensor, nn
+import torch
+from torch import nn
 
 from tts_orch.engine.stable_activation import UNSTABLE_ACTIVATIONS, StableActivation, kind_of
-from tts_orch.engine.stable_linear import StableLinear, choose_kernel
+from tts_orch.engine.stable_linear import StableLinear
 
 __all__ = ["StabilityReport", "stabilise"]
 
@@ -18,45 +18,52 @@ class StabilityReport:
     """What `stabilise` found.
 
     Attributes:
-        kernels: kernel of each distinct linear, by `"<out>x<in>"` (with `+b` for a bias).
-        reason: what has no stable kernel; empty if everything has one.
+        n_replaced: modules that were replaced.
+        reason: what has no stable twin, for a message; empty if everything has one.
     """
 
-    kernels: dict[str, str]
+    n_replaced: int
     reason: str
 
     @property
     def is_stable(self) -> bool:
-        """Whether every linear and activation found has a stable kernel."""
+        """Whether every linear and activation found has a stable twin."""
         return not self.reason
 
 
 def stabilise(model: nn.Module) -> StabilityReport:
-    """Replace, in place, every linear and activation of a float32 CPU model that has a stable twin.
+    """Replace, in place, every linear and activation of a CPU model that has a stable twin.
 
-    To be called with the number of threads in use. Weights shared with an embedding stay with the embedding.
+    Weights shared with an embedding stay with the embedding, all others are freed.
     """
-    choices: dict[str, Callable[[Tensor, Tensor | None], StableLinear] | None] = {}
+    n_replaced = 0
     missing: set[str] = set()
     for parent in list(model.modules()):
         for name, module in list(parent.named_children()):
-            kind = kind_of(module)
-            if kind is not None:
-                setattr(parent, name, StableActivation(kind))
-            elif isinstance(module, UNSTABLE_ACTIVATIONS):
-                missing.add(type(module).__name__)
-            elif isinstance(module, nn.Linear):
-                shape = _shape(module)
-                if shape not in choices:
-                    choices[shape] = choose_kernel(module.weight, module.bias)
-                kernel = choices[shape]
-                if kernel is None:
-                    missing.add(f"a linear layer {shape}")
-                else:
-                    setattr(parent, name, kernel(module.weight, module.bias))
-    kernels = {shape: kernel.kernel for shape, kernel in choices.items() if kernel is not None}
-    return StabilityReport(kernels, ", ".join(sorted(missing)))
+            try:
+                twin = _stable_twin(module)
+            except TypeError as error:
+                missing.add(str(error))
+                continue
+            if twin is not None:
+                setattr(parent, name, twin)
+                n_replaced += 1
+    return StabilityReport(n_replaced, ", ".join(sorted(missing)))
 
 
-def _shape(linear: nn.Linear) -> str:
-    return f"{linear.out_features}x{linear.in_features}" + ("+b" if linear.bias is not None else "")
+def _stable_twin(module: nn.Module) -> nn.Module | None:
+    """What replaces a module; `None` for modules that need no replacement.
+
+    Raises:
+        TypeError: there is none for this module.
+    """
+    kind = kind_of(module)
+    if kind is not None:
+        return StableActivation(kind)
+    if isinstance(module, UNSTABLE_ACTIVATIONS):
+        raise TypeError(type(module).__name__)
+    if not isinstance(module, nn.Linear):
+        return None
+    if type(module) is not nn.Linear or module.weight.dtype != torch.float32:
+        raise TypeError(f"{type(module).__name__} of {module.weight.dtype}")
+    return StableLinear(module.weight, module.bias)

@@ -1,118 +1,116 @@
-"""Linear layers whose result for a row does not depend on how many rows share the product.
+"""A linear layer whose result for a row does not depend on how many rows share the product.
 
-`nn.functional.linear` rounds a row in several ways, depending on the number of rows; a prepacked oneDNN product does
-not, and is the better kernel for a few rows. Which kernel a shape gets is decided by comparing bits, never by timing:
-two workers on equal machines must choose alike.
+`nn.functional.linear` rounds a row in several ways, depending on the number of rows. Here every element is the bias plus
+chains of fused multiply-adds over fixed parts of the inner dimension, so it is a function of its row and its column of
+weights; and the kernel is the better one for the few rows of a verify step, because it fetches weights while it computes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import ClassVar
-
+import numpy as np
 import torch
+from numba import njit
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from tts_orch.engine.panel_kernel import MOST_ROWS, PANEL, multiply_add
+from tts_orch.engine.parallel import on_every_thread, runtime_entry, take_task
 from tts_orch.engine.threads import n_threads
+from tts_orch.records import FloatArray
 
-__all__ = ["StableLinear", "choose_kernel"]
+__all__ = ["StableLinear"]
 
-_PROBED_ROWS = (2, 3, 4, 7, 8, 16, 17, 33, 64, 65)
-_SEED = 20240229
+_LONGEST_CHAIN = 1024
+"""Longer inner dimensions are cut into equal chains: less rounding, and a panel's part stays in a core's cache."""
+
+_TASKS_A_THREAD = 4
+_ALIGNMENT = 64  # bytes of a cache line
 
 
 class StableLinear(nn.Module):
-    """`x W^T + b` by one kernel; a single row is computed as two, because products with vectors round otherwise."""
+    """`x W^T + b` for float32 on the CPU; the weight is kept as panels `[ceil(out / 32), in, 32]` only."""
 
-    kernel: ClassVar[str]
-
-    def __init__(self, in_features: int, out_features: int, bias: Tensor | None) -> None:
-        """Keep the bias; subclasses keep the weight in the form their kernel wants."""
+    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+        """Lay out `weight` `[out, in]`; the original is not kept."""
         super().__init__()
-        self.in_features = in_features
-        self.out_features = out_features
-        self.bias = None if bias is None else nn.Parameter(bias.detach(), requires_grad=False)
+        self.out_features, self.in_features = weight.shape
+        self._panels = _as_panels(weight.detach().numpy())
+        self._bias = np.zeros(-(-self.out_features // PANEL) * PANEL, np.float32)
+        if bias is not None:
+            self._bias[: self.out_features] = bias.detach().numpy()
 
     def forward(self, x: Tensor) -> Tensor:
         """`[..., in_features] -> [..., out_features]`."""
-        rows = x.reshape(-1, self.in_features)
-        if rows.shape[0] == 1:
-            return self.multiply(torch.cat((rows, rows)))[:1].view(*x.shape[:-1], self.out_features)
-        return self.multiply(rows).view(*x.shape[:-1], self.out_features)
-
-    def multiply(self, rows: Tensor) -> Tensor:
-        """`[R, in_features] -> [R, out_features]`, `R` at least 2."""
-        raise NotImplementedError
+        rows = x.contiguous().view(-1).numpy()
+        result = torch.from_numpy(_multiply(runtime_entry(), n_threads(), rows, self._panels, self._bias))
+        result = result.view(*x.shape[:-1], -1)
+        return result if result.shape[-1] == self.out_features else result[..., : self.out_features].contiguous()
 
     def extra_repr(self) -> str:
-        """Shape and kernel, as `nn.Linear` prints its own."""
-        return f"in_features={self.in_features}, out_features={self.out_features}, kernel={self.kernel}"
+        """Shape, as `nn.Linear` prints its own."""
+        return f"in_features={self.in_features}, out_features={self.out_features}"
 
 
-class _Prepacked(StableLinear):
-    kernel = "oneDNN, prepacked"
-
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        super().__init__(weight.shape[1], weight.shape[0], bias)
-        self.packed: Tensor = torch.ops.mkldnn._reorder_linear_weight(weight.detach())
-
-    def multiply(self, rows: Tensor) -> Tensor:
-        product: Tensor = torch.ops.mkldnn._linear_pointwise(rows, self.packed, self.bias, "none", [], "")
-        return product
-
-
-class _Transposed(StableLinear):
-    kernel = "matrix product, transposed weight"
-
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        super().__init__(weight.shape[1], weight.shape[0], bias)
-        self.transposed = nn.Parameter(weight.detach().t().contiguous(), requires_grad=False)
-
-    def multiply(self, rows: Tensor) -> Tensor:
-        product = rows @ self.transposed
-        return product if self.bias is None else product + self.bias
+def _as_panels(weight: FloatArray) -> FloatArray:
+    n_out, n_in = weight.shape
+    n_panels = -(-n_out // PANEL)
+    size = n_panels * PANEL * n_in
+    memory: NDArray[np.uint8] = np.zeros(size * weight.itemsize + _ALIGNMENT, np.uint8)
+    start = -memory.ctypes.data % _ALIGNMENT
+    panels = memory[start : start + size * weight.itemsize].view(np.float32).reshape(n_panels, n_in, PANEL)
+    for panel in range(n_panels):
+        columns = weight[panel * PANEL : (panel + 1) * PANEL]
+        panels[panel, :, : len(columns)] = columns.T
+    return panels
 
 
-class _Plain(StableLinear):
-    kernel = "nn.functional.linear"
-
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        super().__init__(weight.shape[1], weight.shape[0], bias)
-        self.weight = nn.Parameter(weight.detach(), requires_grad=False)
-
-    def multiply(self, rows: Tensor) -> Tensor:
-        return nn.functional.linear(rows, self.weight, self.bias)
-
-
-def choose_kernel(weight: Tensor, bias: Tensor | None) -> Callable[[Tensor, Tensor | None], StableLinear] | None:
-    """The best kernel that gives every row of this shape the same bits in any batch; `None` if there is none."""
-    for candidate in (_Prepacked, _Transposed, _Plain):
-        try:
-            if _is_stable(candidate(weight, bias)):
-                return candidate
-        except RuntimeError:  # oneDNN is not built in, or has no kernel for the type
-            continue
-    return None
-
-
-def _is_stable(linear: StableLinear) -> bool:
-    generator = torch.Generator().manual_seed(_SEED)
-    rows = torch.randn(max(_PROBED_ROWS), linear.in_features, generator=generator)
-    expected = linear(rows)
-    return all(
-        torch.equal(linear(rows[start : start + n]), expected[start : start + n])
-        for _ in _each_thread_count()
-        for n in _PROBED_ROWS
-        for start in {0, len(rows) - n}
-    )
+@njit(cache=True, nogil=True)
+def _multiply_block(
+    rows: FloatArray, first: int, last: int, panels: FloatArray, panel: int, inner: int, upcoming: int,
+    result: FloatArray, width: int,
+) -> None:  # fmt: skip
+    """Rows `first .. last - 1` times one panel, fetching panel `upcoming` meanwhile."""
+    n_blocks = (last - first + MOST_ROWS - 1) // MOST_ROWS
+    step = (PANEL + n_blocks - 1) // n_blocks  # every block of rows fetches its share of a segment
+    n_chains = (inner + _LONGEST_CHAIN - 1) // _LONGEST_CHAIN
+    for chain in range(n_chains):
+        start, end = inner * chain // n_chains, inner * (chain + 1) // n_chains
+        length, ahead = end - start, (upcoming * inner + start) * PANEL
+        for block in range(n_blocks):
+            low = first + (last - first) * block // n_blocks
+            high = first + (last - first) * (block + 1) // n_blocks
+            multiply_add(
+                high - low, length, rows, low * inner + start, inner, panels, (panel * inner + start) * PANEL,
+                result, low * width + panel * PANEL, width, ahead + block * step * length, step,
+            )  # fmt: skip
 
 
-def _each_thread_count() -> Iterator[int]:
-    """Run the caller's body with one thread, then with all."""
-    n = n_threads()
-    try:
-        for threads in sorted({1, n}):
-            torch.set_num_threads(threads)
-            yield threads
-    finally:
-        torch.set_num_threads(n)
+@njit(cache=True, nogil=True)
+def _multiply_tasks(
+    counter: NDArray[np.int64], rows: FloatArray, n_rows: int, n_chunks: int, panels: FloatArray, inner: int,
+    bias: FloatArray, result: FloatArray,
+) -> None:  # fmt: skip
+    n_tasks = bias.size // PANEL * n_chunks
+    upcoming = take_task(counter)
+    while upcoming < n_tasks:
+        task, upcoming = upcoming, take_task(counter)
+        panel, chunk = task // n_chunks, task % n_chunks
+        first, last = n_rows * chunk // n_chunks, n_rows * (chunk + 1) // n_chunks
+        for row in range(first, last):
+            for column in range(panel * PANEL, (panel + 1) * PANEL):
+                result[row * bias.size + column] = bias[column]
+        _multiply_block(rows, first, last, panels, panel, inner, upcoming // n_chunks, result, bias.size)
+
+
+@njit(cache=True, nogil=True)
+def _multiply(entry: int, n_threads: int, rows: FloatArray, panels: FloatArray, bias: FloatArray) -> FloatArray:
+    """Flat `[R, in]` times panels, plus bias: flat `[R, bias.size]`."""
+    inner = panels.shape[1]
+    n_rows = rows.size // inner
+    result = np.empty(n_rows * bias.size, np.float32)
+    most_chunks = (n_rows + MOST_ROWS - 1) // MOST_ROWS
+    n_chunks = max(1, min(most_chunks, _TASKS_A_THREAD * n_threads // panels.shape[0]))
+    counter = np.zeros(1, np.int64)
+    arguments = (counter, rows, n_rows, n_chunks, panels.reshape(-1), inner, bias, result)
+    on_every_thread(entry, n_threads, _multiply_tasks, arguments)
+    return result
