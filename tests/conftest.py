@@ -10,8 +10,9 @@ from pathlib import Path
 
 import pytest
 
-# Before anything imports Ray, which reads them once.
+# Before anything imports Ray or torch, which read them once.
 os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
+os.environ.setdefault("GOMP_SPINCOUNT", "2000")  # before torch: see actors/target_verifier.py
 os.environ["RAY_AUTH_MODE"] = "disabled"
 os.environ.pop("RAY_ADDRESS", None)
 

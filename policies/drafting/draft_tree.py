@@ -74,9 +74,8 @@ class DraftTree:
             source=np.array([0] + [source] * n, np.int32),
         )
 
-    def cut_to_depth(self, max_depth: int) -> DraftTree:
-        """Return the tree without nodes deeper than `max_depth`; the order of the others stays."""
-        keep = self.depth <= max_depth
+    def subtree(self, keep: NDArray[np.bool_]) -> DraftTree:
+        """Return the tree of the nodes to keep, in their order; with a node its parent must be kept."""
         if keep.all():
             return self
         renumbered = np.cumsum(keep, dtype=np.int32) - 1

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from tts_orch.records import IntArray
 
-__all__ = ["MAX_DEPTH", "STAND_ACCEPTANCE", "TreeShape", "default_acceptance", "heap_tree"]
+__all__ = ["MAX_DEPTH", "STAND_ACCEPTANCE", "TreeShape", "heap_tree"]
 
 STAND_ACCEPTANCE = (0.6, 0.14, 0.06, 0.03, 0.02, 0.012, 0.008, 0.006)
 """Acceptance by draw rank under keyed drafts from warm n-gram tables: a heuristic start, to be replaced by measurement."""
@@ -74,9 +74,3 @@ def heap_tree(acceptance: Sequence[float], n_nodes: int, max_depth: int) -> Tree
     return TreeShape(
         np.array(parents, np.int32), np.array(slots, np.int32), np.array(depths, np.int32), np.array(values, np.float64)
     )
-
-
-def default_acceptance(n_nodes: int) -> list[float]:
-    """Return `[n_nodes]` what each node of the default tree is worth before anything is measured, in growing order."""
-    acceptance: list[float] = heap_tree(STAND_ACCEPTANCE, n_nodes, MAX_DEPTH).value[1:].tolist()
-    return acceptance

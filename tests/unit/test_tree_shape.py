@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tts_orch.policies.drafting.tree_shape import MAX_DEPTH, STAND_ACCEPTANCE, default_acceptance, heap_tree
+from tts_orch.policies.drafting.tree_shape import MAX_DEPTH, STAND_ACCEPTANCE, heap_tree
 
 acceptances = st.lists(st.floats(0.01, 1.0), min_size=1, max_size=4).map(
     lambda weights: tuple(sorted((w / max(1.0, sum(weights)) * 0.999 for w in weights), reverse=True))
@@ -72,8 +72,3 @@ def test_depth_limit_ends_a_chain() -> None:
 def test_impossible_acceptance_is_refused(acceptance: list[float]) -> None:
     with pytest.raises(ValueError, match="acceptance"):
         heap_tree(acceptance, 4, 4)
-
-
-def test_default_acceptance_is_the_default_tree() -> None:
-    assert default_acceptance(255) == heap_tree(STAND_ACCEPTANCE, 255, MAX_DEPTH).value[1:].tolist()
-    assert len(default_acceptance(255)) == 255

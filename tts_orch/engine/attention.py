@@ -16,7 +16,7 @@ from tts_orch.engine.canonical_attention import attend
 from tts_orch.engine.kv_pages import KVPages
 from tts_orch.engine.masked_attention import attend_masked
 from tts_orch.engine.packing import PackedBatch
-from tts_orch.engine.parallel import runtime_entry
+from tts_orch.engine.parallel import team
 from tts_orch.engine.threads import n_threads
 from tts_orch.errors import TargetError
 
@@ -68,7 +68,7 @@ def _attention(
     if kv.layout == "plain":
         return attend_masked(rows, packed, kv, layer, scale, softcap, window)[None], None
     output = attend(
-        runtime_entry(),
+        team(),
         n_threads(),
         rows.contiguous().numpy(),
         key.shape[1],

@@ -188,7 +188,7 @@ def _chunks(entry_start: IntArray, most_rows: int) -> NDArray[np.int64]:
 
 @njit(cache=True, nogil=True)
 def attend(
-    runtime_entry: int,
+    control: NDArray[np.int64],
     n_threads: int,
     query: FloatArray,
     kv_heads: int,
@@ -207,7 +207,7 @@ def attend(
 ) -> FloatArray:
     """Attend from `query` `[R, heads, head_dim]` to one layer of `pages` `[n_pages, elements]`; the same shape.
 
-    `runtime_entry` is `parallel.runtime_entry()`; the layer's tiles begin at element `start` of a page. Scores become
+    `control` is `parallel.team()`; the layer's tiles begin at element `start` of a page. Scores become
     `softcap * tanh(score / softcap)` (0 leaves them); keys at `position - window` and before are invisible. The other
     arrays are those of a `PackedBatch`.
     """
@@ -222,5 +222,5 @@ def attend(
     )  # fmt: skip
     sight = _Sight(positions, page_table, limit, ancestor_start, ancestor_page, ancestor_offset)
     counter = np.zeros(1, np.int64)
-    on_every_thread(runtime_entry, n_threads, _attend_tasks, (counter, _chunks(entry_start, most_rows), layer, sight))
+    on_every_thread(control, n_threads, _attend_tasks, (counter, _chunks(entry_start, most_rows), layer, sight))
     return output

@@ -22,9 +22,8 @@ from tts_orch.engine.packing import PAGE, Entry, draft_place, pack
 from tts_orch.engine.target import Target
 from tts_orch.engine.trajectory import Trajectory
 from tts_orch.engine.verification import Walk, verify
-from tts_orch.policies.drafting.draft_size import DraftSize
 from tts_orch.policies.drafting.draft_tree import Drafter, DraftTree, TrajectoryStart, VerifiedStep
-from tts_orch.policies.drafting.tree_shape import default_acceptance
+from tts_orch.policies.drafting.node_budget import NodeBudget
 from tts_orch.records import Chunk, DecodeRequest, FinishReason, IntArray
 
 __all__ = ["Counters", "Decoder"]
@@ -57,7 +56,6 @@ class _Plan:
 
     trajectory: Trajectory
     entry: Entry
-    asked: int = 0
     first_row: int = 0
 
 
@@ -82,9 +80,9 @@ class Decoder:
         self._prefill_chunk = config.prefill_chunk
         self._admission = Admission(target, config)
         self._observed: dict[tuple[str, bytes], int] = {}  # positions of a prompt that a scope has learned
-        self._size: DraftSize | None = None
+        self._budget: NodeBudget | None = None
         if drafter is not None and config.max_nodes:
-            self._size = DraftSize(default_acceptance(config.max_nodes))
+            self._budget = NodeBudget(config.max_nodes)
             cost_model = cost_model or target.measure_cost(config.max_batch)
         self.cost_model = cost_model
 
@@ -147,14 +145,14 @@ class Decoder:
         started = time.perf_counter()
         prefills = self._plan_prefills()
         decoding = [t for t in self._admission.running if not t.is_prefilling]
-        trees, asked = self._draft(decoding, sum(len(plan.entry.token_ids) for plan in prefills))
+        trees = self._draft(decoding, sum(len(plan.entry.token_ids) for plan in prefills))
         plans = []
-        for trajectory, tree, n_asked in zip(decoding, trees, asked, strict=True):
+        for trajectory, tree in zip(decoding, trees, strict=True):
             deepest = int(tree.depth.max())
             if trajectory in self._admission.running and self._admission.reserve(trajectory, trajectory.length + deepest):
                 root = trajectory.token_ids[-1:]
                 entry = Entry(root, trajectory.length - 1, trajectory.pages, tree, trajectory.draft_pages)
-                plans.append(_Plan(trajectory, entry, n_asked))
+                plans.append(_Plan(trajectory, entry))
         self.counters.draft_s += time.perf_counter() - started
         running = set(map(id, self._admission.running))  # reserving may have preempted
         return [plan for plan in plans + prefills if id(plan.trajectory) in running]
@@ -174,23 +172,21 @@ class Decoder:
             plans.append(_Plan(trajectory, Entry(tokens, trajectory.computed, trajectory.pages, first_logit=first_logit)))
         return plans
 
-    def _draft(self, decoding: Sequence[Trajectory], other_rows: int) -> tuple[list[DraftTree], list[int]]:
-        """Return a tree and the number of nodes it was allowed for each trajectory."""
+    def _draft(self, decoding: Sequence[Trajectory], other_rows: int) -> list[DraftTree]:
+        """Return a tree for each trajectory: the root, and the draft nodes that pay."""
         trees = [DraftTree.root_only(trajectory.root) for trajectory in decoding]
-        asked = [0] * len(decoding)
         drafting = [i for i, trajectory in enumerate(decoding) if self._drafts(trajectory)]
-        if not drafting or self._size is None or self.drafter is None or self.cost_model is None:
-            return trees, asked
-        other_rows += len(decoding) - len(drafting)
-        n_nodes = self._size.choose(len(drafting), other_rows, self.cost_model.seconds)
-        if n_nodes == 0:
-            return trees, asked
-        for i in drafting:  # a draft beyond the length limit could never be committed
-            asked[i] = n_nodes if decoding[i].length + 1 < decoding[i].limit else 0
+        if not drafting or self._budget is None or self.drafter is None or self.cost_model is None:
+            return trees
         source = self.drafter.slots([decoding[i].request.candidate_id for i in drafting])
-        for i, tree in zip(drafting, source.grow([asked[i] for i in drafting]), strict=True):
-            trees[i] = tree.cut_to_depth(decoding[i].limit - decoding[i].length - 1)
-        return trees, asked
+        grown = []
+        for i, tree in zip(drafting, source.grow([self._budget.n_wanted] * len(drafting)), strict=True):
+            room = decoding[i].limit - decoding[i].length - 1  # deeper nodes could never be committed
+            grown.append(tree.subtree(tree.depth <= room))
+        other_rows += len(decoding) - len(drafting)
+        for i, tree in zip(drafting, self._budget.choose(grown, other_rows, self.cost_model.seconds), strict=True):
+            trees[i] = tree
+        return trees
 
     def _forward(self, plans: Sequence[_Plan]) -> torch.Tensor:
         started = time.perf_counter()
@@ -295,8 +291,8 @@ class Decoder:
         step = VerifiedStep(trajectory.request.candidate_id, walk.tree, accepted, committed, law_ids, law_probs)
         self.drafter.observe(step)
         trajectory.observe_from = trajectory.length
-        if self._size is not None:
-            self._size.observe(plan.asked, plan.entry.n_drafts, walk.nodes[1 : n + 1])
+        if self._budget is not None:
+            self._budget.observe(walk.tree, walk.nodes[1 : n + 1])
 
     def _count(self, plan: _Plan, n_committed: int, n_accepted: int) -> None:
         self.counters.committed_tokens += n_committed

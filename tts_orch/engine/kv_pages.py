@@ -17,7 +17,7 @@ from torch import Tensor
 
 from tts_orch.engine.packing import PAGE
 from tts_orch.engine.page_kernels import move_positions, write_rows
-from tts_orch.engine.parallel import runtime_entry
+from tts_orch.engine.parallel import team
 from tts_orch.engine.threads import n_threads
 from tts_orch.records import IntArray
 
@@ -96,7 +96,7 @@ class KVPages:
         """Put the keys and values `[R, kv_heads, head_dim]` of `R` rows at `(write_page, write_offset)` (`[R]` each)."""
         if self.layout == "canonical":
             write_rows(
-                runtime_entry(),
+                team(),
                 n_threads(),
                 key.contiguous().numpy(),
                 value.contiguous().numpy(),
@@ -120,7 +120,7 @@ class KVPages:
         """Copy the keys and values of single positions in every layer (`[M]` each); no target may also be a source."""
         if self.layout == "canonical":
             move_positions(
-                runtime_entry(),
+                team(),
                 n_threads(),
                 self.pages,
                 self._starts * PAGE,

@@ -46,7 +46,7 @@ def _write_tasks(
 
 @njit(cache=True, nogil=True)
 def write_rows(
-    entry: int,
+    control: NDArray[np.int64],
     n_threads: int,
     key: FloatArray,
     value: FloatArray,
@@ -58,7 +58,7 @@ def write_rows(
     """Write rows `[R, kv_heads, head_dim]` into the layer that begins at element `start` of a page `[elements]`."""
     counter = np.zeros(1, np.int64)
     arguments = (counter, key, value, pages, start, write_page, write_offset)
-    on_every_thread(entry, n_threads, _write_tasks, arguments)
+    on_every_thread(control, n_threads, _write_tasks, arguments)
 
 
 @njit(cache=True, nogil=True)
@@ -94,7 +94,7 @@ def _move_tasks(
 
 @njit(cache=True, nogil=True)
 def move_positions(
-    entry: int,
+    control: NDArray[np.int64],
     n_threads: int,
     pages: FloatArray,
     starts: NDArray[np.int64],
@@ -110,4 +110,4 @@ def move_positions(
     arguments = (
         counter, pages, starts, kv_heads, head_dims, source_page, source_offset, target_page, target_offset
     )  # fmt: skip
-    on_every_thread(entry, n_threads, _move_tasks, arguments)
+    on_every_thread(control, n_threads, _move_tasks, arguments)

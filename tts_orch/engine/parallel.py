@@ -1,46 +1,154 @@
-"""Threads for compiled kernels: torch's own OpenMP pool, so that no second pool competes for the cores.
+"""Threads for compiled kernels: helpers that join a region while it lasts, and are never waited for unless they did.
 
-numba's OpenMP layer loads another copy of the runtime, whose waiting threads spin against torch's; its work queue must
-not be entered by two Python threads at once. Here a kernel asks the runtime that torch has loaded to run one compiled
-function on every thread of the team, and the threads take numbered tasks from a shared counter.
+OpenMP ends a region when every thread of the team has come by; on a shared machine that means waiting, hundreds of times
+a pass, for a thread that has no core. Here the caller does all tasks that nobody else takes and waits only for helpers
+in the middle of one. A process forked later has no helpers and computes alone.
 """
 
 from __future__ import annotations
 
-import ctypes
-import functools
-import logging
+import threading
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
-import torch
+import numpy as np
 from llvmlite import ir
-from numba import types
+from numba import njit, types
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numba.np.arrayobj import make_array
+from numpy.typing import NDArray
 
-__all__ = ["on_every_thread", "runtime_entry", "take_task"]
+from tts_orch.engine.threads import n_threads
 
-logger = logging.getLogger(__name__)
+__all__ = ["on_every_thread", "take_task", "team"]
+
+# Places of the control block, each on a cache line of its own, and the parts of the state.
+_STATE, _LOCK, _BODY, _DATA, _LIMIT = 0, 8, 16, 17, 18
+_ACTIVE, _OPEN, _GENERATION = 2**15 - 1, 2**15, 2**16
+
+_SPINS = 30_000  # about 0.1 ms: longer than from one kernel of a pass to the next
+_NAP_US = 50
+_NAPS = 400  # then the helper sleeps until the next kernel
 
 _POINTER = ir.IntType(8).as_pointer()
 _REGION = ir.FunctionType(ir.VoidType(), [_POINTER])
-_ENTRY = ir.FunctionType(ir.VoidType(), [_REGION.as_pointer(), _POINTER, ir.IntType(32), ir.IntType(32)])
+_INT64 = ir.IntType(64)
+_usleep = types.ExternalFunction("usleep", types.int32(types.uint32))
 
 
-@functools.cache
-def runtime_entry() -> int:
-    """Address of the parallel-region entry of the OpenMP runtime torch uses; 0 where it has none (one thread then)."""
-    for library in sorted((Path(torch.__file__).parent / "lib").glob("*torch_cpu*")):
-        try:  # a symbol looked up in a loaded library is found in its dependencies too
-            entry = ctypes.CDLL(str(library)).GOMP_parallel
-        except (OSError, AttributeError):
+def _element(context: Any, builder: ir.IRBuilder, signature: Any, operands: Any) -> Any:
+    array = make_array(signature.args[0])(context, builder, operands[0])
+    return builder.gep(array.data, [operands[1]])
+
+
+@intrinsic
+def _atomic_load(typing_context: Any, array: Any, place: Any) -> tuple[Any, Callable[..., Any]]:
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, operands: Any) -> Any:
+        return builder.load_atomic(_element(context, builder, signature, operands), "seq_cst", 8)
+
+    return types.int64(array, types.intp), generate
+
+
+@intrinsic
+def _atomic_add(typing_context: Any, array: Any, place: Any, change: Any) -> tuple[Any, Callable[..., Any]]:
+    """Add in one indivisible step; the number before."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, operands: Any) -> Any:
+        return builder.atomic_rmw("add", _element(context, builder, signature, operands), operands[2], "seq_cst")
+
+    return types.int64(array, types.intp, types.int64), generate
+
+
+@intrinsic
+def _exchange_if(typing_context: Any, array: Any, place: Any, old: Any, new: Any) -> tuple[Any, Callable[..., Any]]:
+    """Replace `old` by `new` in one indivisible step; whether it was `old`."""
+
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, operands: Any) -> Any:
+        address = _element(context, builder, signature, operands)
+        outcome = builder.cmpxchg(address, operands[2], operands[3], "seq_cst", "seq_cst")
+        return builder.extract_value(outcome, 1)
+
+    return types.boolean(array, types.intp, types.int64, types.int64), generate
+
+
+@intrinsic
+def _call(typing_context: Any, body: Any, data: Any) -> tuple[Any, Callable[..., Any]]:
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, operands: Any) -> Any:
+        function = builder.inttoptr(operands[0], _REGION.as_pointer())
+        builder.call(function, [builder.inttoptr(operands[1], _POINTER)])
+        return context.get_dummy_value()
+
+    return types.void(types.int64, types.int64), generate
+
+
+@njit(cache=True, nogil=True)
+def _lead(control: NDArray[np.int64], n_threads: int, body: int, data: int) -> None:
+    """Open a region, take part in it, close it; without helpers while another caller's region is open."""
+    if n_threads <= 1 or not _exchange_if(control, _LOCK, 0, 1):
+        _call(body, data)
+        return
+    control[_BODY], control[_DATA], control[_LIMIT] = body, data, n_threads - 1
+    _atomic_add(control, _STATE, _GENERATION + _OPEN)
+    _call(body, data)
+    _atomic_add(control, _STATE, -_OPEN)
+    waited = 0
+    while _atomic_load(control, _STATE) & _ACTIVE:
+        waited += 1
+        if waited > _SPINS:
+            _usleep(0)  # let the helper have the core
+    _exchange_if(control, _LOCK, 1, 0)
+
+
+@njit(cache=True, nogil=True)
+def _serve(control: NDArray[np.int64]) -> None:
+    """Join every region that opens; return when none has for a while."""
+    joined, idle = 0, 0
+    while idle < _SPINS + _NAPS:
+        state = _atomic_load(control, _STATE)
+        generation = state // _GENERATION
+        if state & _OPEN and generation != joined and (state & _ACTIVE) < control[_LIMIT]:
+            if _exchange_if(control, _STATE, state, state + 1):
+                joined, idle = generation, 0
+                _call(control[_BODY], control[_DATA])
+                _atomic_add(control, _STATE, -1)
             continue
-        return ctypes.cast(entry, ctypes.c_void_p).value or 0
-    logger.info("torch's OpenMP runtime has no GNU entry: compiled kernels use one thread")
-    return 0
+        idle += 1
+        if idle > _SPINS:
+            _usleep(_NAP_US)
+
+
+class _Helper(threading.Thread):
+    """A thread that serves the control block and sleeps when there is nothing to do."""
+
+    def __init__(self, control: NDArray[np.int64]) -> None:
+        super().__init__(name="kernel-helper", daemon=True)
+        self._control = control
+        self.is_asleep = False
+        self.alarm = threading.Event()
+
+    def run(self) -> None:
+        while True:
+            _serve(self._control)
+            self.is_asleep = True
+            self.alarm.wait()
+            self.alarm.clear()
+            self.is_asleep = False
+
+
+_control: NDArray[np.int64] = np.zeros(24, np.int64)
+_helpers: list[_Helper] = []
+
+
+def team() -> NDArray[np.int64]:
+    """The control block to hand to `on_every_thread`, its helpers started and awake."""
+    while len(_helpers) < n_threads() - 1:
+        _helpers.append(_Helper(_control))
+        _helpers[-1].start()
+    for helper in _helpers:
+        if helper.is_asleep:
+            helper.alarm.set()
+    return _control
 
 
 def _region_body(context: Any, module: ir.Module, function: Any, signature: Any, data_type: ir.Type) -> ir.Function:
@@ -59,40 +167,28 @@ def _region_body(context: Any, module: ir.Module, function: Any, signature: Any,
 
 
 @intrinsic
-def on_every_thread(typing_context: Any, entry: Any, n_threads: Any, function: Any, arguments: Any) -> Any:
-    """Run `function(*arguments)` once on each of `n_threads` threads of torch's pool, this one included.
+def on_every_thread(typing_context: Any, control: Any, n_threads: Any, function: Any, arguments: Any) -> Any:
+    """Run `function(*arguments)` here and on up to `n_threads - 1` helpers of `control` (from `team()`).
 
-    The function must not raise. With one thread, or no runtime entry (0), it is a plain call.
+    The function shares its work out by `take_task` and must not raise. It has returned everywhere when this returns.
     """
     call = function.get_call_type(typing_context, tuple(arguments), {})
-    signature = types.void(types.intp, types.intp, function, arguments)
+    signature = types.void(control, types.int64, function, arguments)
 
-    def generate(context: Any, builder: ir.IRBuilder, _: Any, operands: Any) -> Any:
-        address, n, _, values = operands
-        body = _region_body(context, builder.module, function, call, values.type)
-        data = builder.bitcast(cgutils.alloca_once_value(builder, values), _POINTER)
-        alone = builder.or_(
-            builder.icmp_signed("<=", n, ir.Constant(n.type, 1)),
-            builder.icmp_unsigned("==", address, ir.Constant(address.type, 0)),
+    def generate(context: Any, builder: ir.IRBuilder, signature: Any, operands: Any) -> Any:
+        control, n, _, values = operands
+        body = builder.ptrtoint(_region_body(context, builder.module, function, call, values.type), _INT64)
+        data = builder.ptrtoint(cgutils.alloca_once_value(builder, values), _INT64)
+        lead = types.void(signature.args[0], types.int64, types.int64, types.int64)
+        context.compile_internal(
+            builder, lambda control, n, body, data: _lead(control, n, body, data), lead, [control, n, body, data]
         )
-        with builder.if_else(alone) as (serial, parallel):
-            with serial:
-                builder.call(body, [data])
-            with parallel:
-                enter = builder.inttoptr(address, _ENTRY.as_pointer())
-                no_flags = ir.Constant(ir.IntType(32), 0)
-                builder.call(enter, [body, data, builder.trunc(n, ir.IntType(32)), no_flags])
         return context.get_dummy_value()
 
     return signature, generate
 
 
-@intrinsic
-def take_task(typing_context: Any, counter: Any) -> tuple[Any, Callable[..., Any]]:
-    """Add one to `counter[0]` (int64) in one indivisible step; the number before."""
-
-    def generate(context: Any, builder: ir.IRBuilder, signature: Any, operands: Any) -> Any:
-        array = make_array(signature.args[0])(context, builder, operands[0])
-        return builder.atomic_rmw("add", array.data, ir.Constant(ir.IntType(64), 1), "monotonic")
-
-    return types.int64(counter), generate
+@njit(cache=True, nogil=True)
+def take_task(counter: NDArray[np.int64]) -> int:
+    """Add one to `counter[0]` in one indivisible step; the number before."""
+    return _atomic_add(counter, 0, 1)

@@ -14,7 +14,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from tts_orch.engine.fixed_math import exp
-from tts_orch.engine.parallel import on_every_thread, runtime_entry, take_task
+from tts_orch.engine.parallel import on_every_thread, take_task, team
 from tts_orch.engine.threads import n_threads
 from tts_orch.policies.drafting.gumbel import draw_group, noise_groups
 
@@ -124,7 +124,7 @@ def _run_draw(entry, n, arguments):  # type: ignore[no-untyped-def]
 def top_rows(logits: NDArray[np.floating], k: int) -> tuple[NDArray[np.floating], NDArray[np.int32]]:
     """Return the `k <= V` largest entries of every row `[R, V]` and their ids, largest first, equals by id."""
     values, ids = np.empty((len(logits), k), logits.dtype), np.empty((len(logits), k), np.int32)
-    _run_top(runtime_entry(), n_threads(), (np.zeros(1, np.int64), logits, values, ids))
+    _run_top(team(), n_threads(), (np.zeros(1, np.int64), logits, values, ids))
     return values, ids
 
 
@@ -135,7 +135,7 @@ def describe_rows(
     values, ids = np.empty((len(logits), k), np.float32), np.empty((len(logits), k), np.int32)
     normalisers, means = np.empty(len(logits)), np.empty(len(logits))
     counter = np.zeros(1, np.int64)
-    _run_describe(runtime_entry(), n_threads(), (counter, logits, values, ids, normalisers, means))
+    _run_describe(team(), n_threads(), (counter, logits, values, ids, normalisers, means))
     return values, ids, normalisers, means
 
 
@@ -146,5 +146,5 @@ def keyed_argmax(
     winners = np.full(len(logits), -1, np.int64)
     order, starts = noise_groups(seeds, positions)
     counter = np.zeros(1, np.int64)
-    _run_draw(runtime_entry(), n_threads(), (counter, logits, seeds, positions, order, starts, winners))
+    _run_draw(team(), n_threads(), (counter, logits, seeds, positions, order, starts, winners))
     return winners

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from transformers import activations
 
 from tts_orch.engine.fixed_math import fma, sigmoid
-from tts_orch.engine.parallel import on_every_thread, runtime_entry, take_task
+from tts_orch.engine.parallel import on_every_thread, take_task, team
 from tts_orch.engine.threads import n_threads
 from tts_orch.records import FloatArray
 
@@ -71,7 +71,7 @@ class StableActivation(nn.Module):
         """Elementwise, any shape."""
         source = x.contiguous()
         result = torch.empty_like(source)
-        _activate(runtime_entry(), n_threads(), self.kind, source.view(-1).numpy(), result.view(-1).numpy())
+        _activate(team(), n_threads(), self.kind, source.view(-1).numpy(), result.view(-1).numpy())
         return result
 
 
@@ -105,7 +105,7 @@ def _activate_tasks(counter: NDArray[np.int64], kind: int, x: FloatArray, result
 
 
 @njit(cache=True, nogil=True)
-def _activate(entry: int, n_threads: int, kind: int, x: FloatArray, result: FloatArray) -> None:
+def _activate(control: NDArray[np.int64], n_threads: int, kind: int, x: FloatArray, result: FloatArray) -> None:
     counter = np.zeros(1, np.int64)
     team = n_threads if x.size > 2 * _CHUNK else 1
-    on_every_thread(entry, team, _activate_tasks, (counter, kind, x, result))
+    on_every_thread(control, team, _activate_tasks, (counter, kind, x, result))

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from tts_orch.engine.panel_kernel import MOST_ROWS, PANEL, multiply_add
-from tts_orch.engine.parallel import on_every_thread, runtime_entry, take_task
+from tts_orch.engine.parallel import on_every_thread, take_task, team
 from tts_orch.engine.threads import n_threads
 from tts_orch.records import FloatArray
 
@@ -42,7 +42,7 @@ class StableLinear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         """`[..., in_features] -> [..., out_features]`."""
         rows = x.contiguous().view(-1).numpy()
-        result = torch.from_numpy(_multiply(runtime_entry(), n_threads(), rows, self._panels, self._bias))
+        result = torch.from_numpy(_multiply(team(), n_threads(), rows, self._panels, self._bias))
         result = result.view(*x.shape[:-1], -1)
         return result if result.shape[-1] == self.out_features else result[..., : self.out_features].contiguous()
 
@@ -103,7 +103,9 @@ def _multiply_tasks(
 
 
 @njit(cache=True, nogil=True)
-def _multiply(entry: int, n_threads: int, rows: FloatArray, panels: FloatArray, bias: FloatArray) -> FloatArray:
+def _multiply(
+    control: NDArray[np.int64], n_threads: int, rows: FloatArray, panels: FloatArray, bias: FloatArray
+) -> FloatArray:
     """Flat `[R, in]` times panels, plus bias: flat `[R, bias.size]`."""
     inner = panels.shape[1]
     n_rows = rows.size // inner
@@ -112,5 +114,5 @@ def _multiply(entry: int, n_threads: int, rows: FloatArray, panels: FloatArray, 
     n_chunks = max(1, min(most_chunks, _TASKS_A_THREAD * n_threads // panels.shape[0]))
     counter = np.zeros(1, np.int64)
     arguments = (counter, rows, n_rows, n_chunks, panels.reshape(-1), inner, bias, result)
-    on_every_thread(entry, n_threads, _multiply_tasks, arguments)
+    on_every_thread(control, n_threads, _multiply_tasks, arguments)
     return result
