@@ -4,6 +4,7 @@ BIN := .venv/bin
 TARGET ?= smollm2
 DEMO_OUT ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
 PYTEST_ARGS ?=
+PIP_ARGS ?=
 
 .DEFAULT_GOAL := help
 .PHONY: help install model demo test test-all lint types format bench clean
@@ -16,7 +17,7 @@ install: .venv/.installed ## Create .venv with the package and its development t
 .venv/.installed: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing into .venv (a few minutes the first time)"
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[dev]' -c constraints.txt
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[dev]' -c constraints.txt $(PIP_ARGS)
 	@touch $@
 
 model: install ## Fetch and convert the demo model, once
@@ -28,10 +29,10 @@ demo: model ## Solve word problems with the demo model, and check that drafts ch
 		--template raw --stop Q: --max-new-tokens 96 --compare-plain 4 --out $(DEMO_OUT)
 
 test: model ## Run the tests that every change must pass
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@TTS_ORCH_REQUIRE_MODEL=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 test-all: model ## Run every test this machine can run
-	@$(BIN)/python -m pytest -m "" $(PYTEST_ARGS)
+	@TTS_ORCH_REQUIRE_MODEL=1 $(BIN)/python -m pytest -m "" $(PYTEST_ARGS)
 
 lint: install ## Check style, format and the direction of imports
 	$(BIN)/ruff check .

@@ -51,15 +51,22 @@ class EventLoopThread:
         self._loop.close()
 
     def _start(self, work: Coroutine[Any, Any, Result]) -> tuple[Future[Result], threading.Event]:
-        has_ended = threading.Event()
+        has_begun, has_ended = threading.Event(), threading.Event()
 
         async def watched() -> Result:
+            has_begun.set()
             try:
                 return await work
             finally:
                 has_ended.set()
 
-        return asyncio.run_coroutine_threadsafe(watched(), self._loop), has_ended
+        def note_end(future: Future[Result]) -> None:
+            if not has_begun.is_set():  # cancelled before its first step; once begun, only its own end counts
+                has_ended.set()
+
+        future = asyncio.run_coroutine_threadsafe(watched(), self._loop)
+        future.add_done_callback(note_end)
+        return future, has_ended
 
 
 async def _cancel_others() -> None:

@@ -11,6 +11,7 @@ from tts_orch.actors._remote import Remote
 from tts_orch.actors.engine_loading import EngineFactory
 from tts_orch.actors.target_verifier import TargetVerifier, TargetVerifierCore, VerifierDescription
 from tts_orch.config import EngineConfig
+from tts_orch.errors import ClusterError, first_line
 from tts_orch.records import Chunk, DecodeRequest
 from tts_orch.store.base import StatisticsLog
 
@@ -38,14 +39,16 @@ class RayVerifier:
         """Place an actor and load its engine.
 
         Raises:
-            ClusterError: it found no place in time.
+            ClusterError: it found no place, or did not load, in time.
             TargetError: the target model cannot be found, read or served.
             WorkerLostError: it died while loading.
-            TimeoutError: it did not load in time.
         """
         actor = await TargetVerifier.create(_PLACE_WITHIN_S, resources, config, make_engine, log)
         try:
             return cls(actor, await actor.call(_LOAD_WITHIN_S, TargetVerifierCore.load))
+        except TimeoutError as error:
+            actor.kill()
+            raise ClusterError(f"a worker did not load {config.target} ({first_line(error)}); see `ray logs`") from error
         except BaseException:
             actor.kill()
             raise

@@ -14,7 +14,7 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, cast
 import ray
 import ray.exceptions as failures
 
-from tts_orch.errors import ClusterError, OrchestratorError, WorkerLostError
+from tts_orch.errors import ClusterError, OrchestratorError, WorkerLostError, first_line
 
 __all__ = ["Remote", "RemoteClass", "remote"]
 
@@ -87,12 +87,12 @@ def _meaning(error: failures.RayError) -> Exception:
     if isinstance(error, failures.RayTaskError):
         return error.cause if isinstance(error.cause, OrchestratorError) else error
     if isinstance(error, _LOST):
-        return WorkerLostError(f"worker lost: {str(error).splitlines()[0]}")
+        return WorkerLostError(f"worker lost: {first_line(error)}")
     if isinstance(error, _BUSY):
         return TimeoutError(str(error))
     if isinstance(error, failures.AuthenticationError):
         return ClusterError("Ray refused the connection; set RAY_AUTH_MODE to the cluster's mode and give its token")
-    return ClusterError(f"Ray: {str(error).splitlines()[0]}")
+    return ClusterError(f"Ray: {first_line(error)}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Final
 import ray
 
 from tts_orch.config import EngineConfig
-from tts_orch.errors import ClusterError, ConfigError
+from tts_orch.errors import ClusterError, ConfigError, first_line
 
 __all__ = ["Cluster", "cpus_each"]
 
@@ -43,10 +43,9 @@ class Cluster:
             else:
                 _start_local(show_worker_logs)
         except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-            reason = str(error).strip().partition("\n")[0]
             place = f"the Ray cluster at {address!r} cannot be reached" if address else "a local Ray cannot be started"
             raise ClusterError(
-                f"{place}: {reason}; see `ray status`, and RAY_AUTH_MODE if it asks for a token"
+                f"{place}: {first_line(error)}; see `ray status`, and RAY_AUTH_MODE if it asks for a token"
             ) from None
 
     def share_out(self, config: EngineConfig, n_workers: int) -> tuple[EngineConfig, Mapping[str, float]]:

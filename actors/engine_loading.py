@@ -24,6 +24,7 @@ class Engine:
     fingerprint: str
     weights_id: str
     numerics: str
+    dtype: str
     max_context: int
 
 
@@ -53,5 +54,6 @@ def load_engine(config: EngineConfig, log: StatisticsLog | None) -> Engine:
         fingerprint=target.fingerprint,
         weights_id=target.weights_id,
         numerics=target.numerics,
+        dtype=str(target.dtype).removeprefix("torch."),
         max_context=target.max_context,
     )

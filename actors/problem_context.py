@@ -114,11 +114,18 @@ class ProblemContext:
         self._plan.journal.keep(candidates)
 
     async def close(self) -> None:
-        """Cancel what is open, wait, for a while, until it has ended and is counted; drop the draft statistics."""
+        """Cancel what is open, wait, for a while, until it has ended and is counted; drop the draft statistics.
+
+        Raises:
+            RunError: a candidate could not be journaled.
+        """
         self._cancel(self._sampled)
         if self._ending:
             await asyncio.wait(self._ending, timeout=_SETTLE_WITHIN_S)
         await self._services.controller.close_scope(self._scope)
+        for task in self._ending:
+            if task.done() and not task.cancelled():
+                task.result()
 
     def _cancel(self, sampled: Sequence[_Sampled]) -> None:
         for one in sampled:

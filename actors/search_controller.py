@@ -11,7 +11,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from typing import Any, Final
+from typing import Final, TypeVar
 
 from tts_orch.actors._live_candidate import LiveCandidate
 from tts_orch.actors._pending_queue import PendingQueue
@@ -23,6 +23,8 @@ from tts_orch.records import Chunk, DecodeRequest, FinishReason
 __all__ = ["SearchController"]
 
 logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 _TRIES: Final = 3  # workers that may be lost under a candidate before it is given up
 _REPLACEMENTS_PER_VERIFIER: Final = 3
@@ -69,7 +71,9 @@ class SearchController:
             for verifier in await asyncio.gather(*starting):
                 self._add(verifier)
         except BaseException:
-            await _cancel_all(starting)
+            for started in await _cancel_all(starting):
+                if not isinstance(started, BaseException):
+                    started.kill()
             raise
 
     @property
@@ -238,8 +242,9 @@ class SearchController:
                 candidate.finish(end, str(failure))
 
 
-async def _cancel_all(tasks: Iterable[asyncio.Future[Any]]) -> None:
+async def _cancel_all(tasks: Iterable[asyncio.Future[Result]]) -> list[Result | BaseException]:
+    """Cancel what still runs, and return how each ended."""
     waiting = list(tasks)
     for task in waiting:
         task.cancel()
-    await asyncio.gather(*waiting, return_exceptions=True)
+    return await asyncio.gather(*waiting, return_exceptions=True)

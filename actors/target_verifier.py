@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import os
 import socket
+import threading
+from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -25,6 +27,7 @@ __all__ = ["TargetVerifier", "TargetVerifierCore", "VerifierDescription"]
 
 _STALLED_AFTER_S: Final = 600.0  # a first step may compile kernels; none takes that long
 _ANSWER_WITHIN_S: Final = 60.0
+_ENDED_REMEMBERED: Final = 4096  # a lost order that arrives after all is far younger
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +39,7 @@ class VerifierDescription:
         fingerprint: digest of the numerics; verifiers of equal fingerprint give equal tokens.
         weights_id: digest of the weights.
         numerics: `bitwise` or `fast`.
+        dtype: type of the weights, such as `float32`.
         capacity: trajectories that it decodes together.
         max_context: positions a trajectory may reach.
         tokenizer: the target's, so that a driver needs no path to the model.
@@ -45,6 +49,7 @@ class VerifierDescription:
     fingerprint: str
     weights_id: str
     numerics: str
+    dtype: str
     capacity: int
     max_context: int
     tokenizer: Any = field(repr=False)
@@ -63,7 +68,9 @@ class TargetVerifierCore:
         self._config = config
         self._make_engine = make_engine
         self._log = log
-        self._known: set[str] = set()
+        self._ordering = threading.Lock()
+        self._live: set[str] = set()
+        self._ended: deque[str] = deque(maxlen=_ENDED_REMEMBERED)
 
     def load(self) -> VerifierDescription:
         """Load the target model and start to serve; called once, before everything else.
@@ -78,6 +85,7 @@ class TargetVerifierCore:
             fingerprint=engine.fingerprint,
             weights_id=engine.weights_id,
             numerics=engine.numerics,
+            dtype=engine.dtype,
             capacity=self._config.max_batch,
             max_context=engine.max_context,
             tokenizer=engine.tokenizer,
@@ -100,15 +108,28 @@ class TargetVerifierCore:
         Raises:
             WorkerLostError: the engine failed or hangs; this verifier is of no more use.
         """
-        for request in submit:
-            if request.candidate_id not in self._known:
-                self._known.add(request.candidate_id)
-                self._thread.submit(request)
-        for candidate_id in cancel:
-            self._thread.cancel(candidate_id)
+        self._order(submit, cancel)
         if self._thread.step_age_s > _STALLED_AFTER_S:
             raise WorkerLostError(f"the engine has been in one verify step for {self._thread.step_age_s:.0f} s")
-        return self._thread.buffer.read(acknowledged, wait_s)
+        sequence, chunks = self._thread.buffer.read(acknowledged, wait_s)
+        self._note_ended(chunks)
+        return sequence, chunks
+
+    def _order(self, submit: Sequence[DecodeRequest], cancel: Sequence[str]) -> None:
+        with self._ordering:  # two polls may bring the same orders at once
+            for request in submit:
+                if request.candidate_id not in self._live and request.candidate_id not in self._ended:
+                    self._live.add(request.candidate_id)
+                    self._thread.submit(request)
+            for candidate_id in cancel:
+                self._thread.cancel(candidate_id)
+
+    def _note_ended(self, chunks: Sequence[Chunk]) -> None:
+        with self._ordering:
+            for chunk in chunks:
+                if chunk.finish_reason is not None and chunk.candidate_id in self._live:
+                    self._live.remove(chunk.candidate_id)
+                    self._ended.append(chunk.candidate_id)
 
     def statistics(self) -> dict[str, float]:
         """Return the decoder's counters."""

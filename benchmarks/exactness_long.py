@@ -1,6 +1,6 @@
 """The long check of `numerics: bitwise`: many tokens and log-probabilities of a real model, compared bit for bit.
 
-    python benchmarks/exactness_long.py --target smollm2 --problems ../shared/data/gsm8k_test.jsonl.gz --tokens 200000
+    python benchmarks/exactness_long.py --target smollm2 --problems gsm8k_test.jsonl.gz --tokens 200000
 
 A round takes one problem and one seed and decodes plainly; then every variant decodes the same trajectories: other
 drafters, batches and chunks of the prefill, from prefixes in the middle, and in a second process with another number of
@@ -135,7 +135,7 @@ def decode(target: Target, variant: Variant, requests: Sequence[DecodeRequest]) 
     while not decoder.is_idle:
         for chunk in decoder.step():
             outputs[chunk.candidate_id].append(chunk)
-    return outputs, decoder.counters.decoding_steps
+    return outputs, decoder.counters.verify_steps
 
 
 _elsewhere: list[Target] = []

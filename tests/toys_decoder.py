@@ -142,5 +142,6 @@ def toy_engine(config: EngineConfig, log: Any, **options: Any) -> Engine:
         fingerprint="toy",
         weights_id="toy",
         numerics="bitwise",
+        dtype="float32",
         max_context=MAX_CONTEXT,
     )

@@ -12,12 +12,21 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from tts_orch.errors import ConfigError
 from tts_orch.records import SamplingParams
 
-__all__ = ["BestOfN", "EngineConfig", "LawConfig", "MajorityVote", "MethodConfig", "RunConfig", "Settings", "load_config"]
+__all__ = [
+    "BestOfN",
+    "EngineConfig",
+    "LawConfig",
+    "MajorityVote",
+    "MethodConfig",
+    "RunConfig",
+    "Settings",
+    "load_config",
+]
 
 
 class Settings(BaseModel):
@@ -66,8 +75,13 @@ class LawConfig(Settings):
     """No end before this many new tokens."""
     max_new_tokens: int = Field(256, ge=1)
     """Output length limit in tokens."""
-    stop: tuple[str, ...] = ()
+    stop: tuple[Annotated[str, Field(min_length=1)], ...] = ()
     """Texts that end a candidate."""
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> LawConfig:
+        self.sampling_params()
+        return self
 
     def sampling_params(self) -> SamplingParams:
         """Return the engine's form of the law."""
@@ -87,7 +101,7 @@ class EngineConfig(Settings):
     numerics: Literal["auto", "bitwise", "fast"] = "auto"
     """`bitwise` makes a row's result independent of its batch; `auto` takes it on CPUs in float32, else `fast`."""
     device: str = "auto"
-    """`auto`, `cpu`, `cuda`, `cuda:1`, ..."""
+    """`auto`, `cpu` or `cuda`; Ray gives each worker a GPU of its own, among those of CUDA_VISIBLE_DEVICES."""
     dtype: Literal["auto", "float32", "float64", "bfloat16", "float16"] = "auto"
     """Weights' type; `auto` is float32 on CPUs and bfloat16 on GPUs."""
     max_batch: int = Field(32, ge=1)
@@ -160,20 +174,37 @@ class RunConfig(Settings):
     compare_plain: int = Field(0, ge=0)
     """Decode the first so many problems once more without drafts, check that every token is the same, print the speed."""
 
+    def to_yaml(self) -> str:
+        """Return the settings as a file that `load_config` reads."""
+        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+
 
 def load_config(path: Path) -> Mapping[str, Any]:
-    """Read a YAML file of settings.
+    """Read a YAML file of settings; a method may be given as its bare name.
 
     Raises:
         ConfigError: the file cannot be read, or is not a mapping.
     """
     try:
-        values = yaml.safe_load(path.read_text())
+        values = yaml.safe_load(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"{path}: {error.strerror}; give a readable YAML file") from None
     except yaml.YAMLError as error:
         place = getattr(error, "problem_mark", None)
         raise ConfigError(f"{path}:{place.line + 1 if place else 1}: not valid YAML") from None
+    except ValueError as error:  # bytes that are no UTF-8, dates that do not exist
+        raise ConfigError(f"{path}: {error}; save it as UTF-8, and put texts that look like dates in quotes") from None
     if not isinstance(values, Mapping):
         raise ConfigError(f"{path}: expected `name: value` lines")
-    return values
+    _check_names(path, values)
+    method = values.get("method")
+    return {**values, "method": {"name": method}} if isinstance(method, str) else values
+
+
+def _check_names(path: Path, settings: Mapping[Any, Any]) -> None:
+    """Refuse what YAML reads as a number, a date or a truth value."""
+    for name, value in settings.items():
+        if not isinstance(name, str):
+            raise ConfigError(f"{path}: {name!r} is not the name of a setting; names are words such as `seed`")
+        if isinstance(value, Mapping):
+            _check_names(path, value)

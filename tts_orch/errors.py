@@ -11,7 +11,8 @@
         ├── WorkerLostError       a worker died or stopped answering
         └── StoreError            the statistics store failed
 
-Each takes exactly one positional message: Ray pickles exceptions that way and would otherwise replace them.
+Each takes exactly one positional message: Ray pickles exceptions that way and would otherwise replace them. `first_line`
+puts any exception into such a message.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ __all__ = [
     "TargetError",
     "UserError",
     "WorkerLostError",
+    "first_line",
 ]
 
 
@@ -72,3 +74,8 @@ class WorkerLostError(RunError):
 
 class StoreError(RunError):
     """The statistics store failed."""
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of what an exception says, its type where it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -7,7 +7,7 @@ memory holds only where each one's line begins.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -17,20 +17,21 @@ from tts_orch.json_lines import JsonLinesFile, JsonObject, read_json_lines
 from tts_orch.records import Candidate, FinishReason
 from tts_orch.records import Path as SearchPath
 
-__all__ = ["Journal", "read_candidates"]
+__all__ = ["Journal", "count_finished"]
 
 CandidateKey: TypeAlias = tuple[str, SearchPath, int]
 
+_CANDIDATES: Final = "candidates.jsonl"
 _FIELDS: Final = tuple(field.name for field in fields(Candidate))
 
 
-def read_candidates(path: Path) -> list[Candidate]:
-    """Return the candidates of a journal in file order; where one was done again, its last line counts.
+def count_finished(folder: Path) -> Counter[str]:
+    """Return how many candidates of each problem a folder has, without opening it for writing.
 
     Raises:
         RunFolderError: a line is damaged.
     """
-    return list({_key(candidate): candidate for candidate, _ in _read(path)}.values())
+    return _by_problem(_finished(folder / _CANDIDATES))
 
 
 class Journal:
@@ -48,10 +49,10 @@ class Journal:
     """
 
     def __init__(self, folder: Path) -> None:
-        self._candidates = JsonLinesFile(folder / "candidates.jsonl")
+        self._candidates = JsonLinesFile(folder / _CANDIDATES)
         self._steps = JsonLinesFile(folder / "steps.jsonl")
-        self._finished = {_key(c): offset for c, offset in _read(self._candidates.path) if c.is_complete}
-        self.n_finished = Counter(problem_id for problem_id, _, _ in self._finished)
+        self._finished = _finished(self._candidates.path)
+        self.n_finished = _by_problem(self._finished)
         self._kept = {_step_key(line.values) for line in read_json_lines(self._steps.path)}
 
     def finished(self, problem_id: str, path: SearchPath, seed: int) -> Candidate | None:
@@ -114,6 +115,15 @@ def _from_json(values: JsonObject) -> Candidate:
     for name in ("path", "token_ids", "step_scores"):
         known[name] = tuple(known[name])
     return Candidate(**{**known, "finish_reason": FinishReason(known["finish_reason"])})
+
+
+def _finished(path: Path) -> dict[CandidateKey, int]:
+    """Return at which byte each candidate that came to an end has its last line."""
+    return {_key(candidate): offset for candidate, offset in _read(path) if candidate.is_complete}
+
+
+def _by_problem(finished: Iterable[CandidateKey]) -> Counter[str]:
+    return Counter(problem_id for problem_id, _, _ in finished)
 
 
 def _read(path: Path) -> Iterator[tuple[Candidate, int]]:

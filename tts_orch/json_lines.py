@@ -20,7 +20,7 @@ __all__ = ["JsonLine", "JsonLinesFile", "JsonObject", "json_line", "read_json_li
 
 JsonObject: TypeAlias = dict[str, Any]
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 class JsonLine(NamedTuple):
@@ -79,7 +79,7 @@ class JsonLinesFile:
         complete = sum(len(line) for line in self._reader if line.endswith(b"\n"))
         unfinished = self._writer.seek(0, os.SEEK_END) - complete
         if unfinished:
-            _logger.warning("%s: dropped an unfinished last line of %d bytes", self.path, unfinished)
+            logger.warning("%s: dropped an unfinished last line of %d bytes", self.path, unfinished)
             self._writer.truncate(complete)
 
     def append(self, values: Mapping[str, Any]) -> int:

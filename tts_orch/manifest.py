@@ -130,7 +130,6 @@ def _settings(config: RunConfig) -> dict[str, Any]:
     return {
         "seed": config.seed,
         "template": config.template,
-        "engine.dtype": config.engine.dtype,
         "engine.verification": config.engine.verification,
         **{f"law.{name}": value for name, value in config.law.model_dump(mode="json").items()},
         **{f"method.{name}": value for name, value in method.items()},

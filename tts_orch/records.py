@@ -96,7 +96,11 @@ class SamplingParams:
             ("max_new_tokens", self.max_new_tokens >= 1, "at least 1"),
             ("min_new_tokens", 0 <= self.min_new_tokens <= self.max_new_tokens, "from 0 to max_new_tokens"),
             ("stop_strings", all(self.stop_strings), "non-empty texts"),
-            ("logit_bias", all(i >= 0 and b == b and b < math.inf for i, b in self.logit_bias), "token ids with a number each"),
+            (
+                "logit_bias",
+                all(i >= 0 and b == b and b < math.inf for i, b in self.logit_bias),
+                "token ids with a number each",
+            ),
         )
         for name, holds, want in rules:
             if not holds:

@@ -17,8 +17,6 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
-import yaml
-
 from tts_orch.atomic_file import write_atomically
 from tts_orch.config import RunConfig
 from tts_orch.errors import RunFolderError
@@ -29,12 +27,27 @@ from tts_orch.manifest import Manifest
 from tts_orch.records import Problem
 from tts_orch.results import ProblemResult
 
-__all__ = ["RunFolder"]
+__all__ = ["RunFolder", "check_folder"]
 
 _MANIFEST: Final = "manifest.json"
 _STARTED: Final = frozenset({"lock", "manifest.json.new", "candidates.jsonl", "steps.jsonl", "results.jsonl"})
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
+
+
+def check_folder(config: RunConfig, problems: Sequence[Problem]) -> None:
+    """Do as opening `config.out` does with what the folder holds already, without writing, making or locking anything.
+
+    Raises:
+        RunFolderError: the folder cannot be read, is damaged, no run folder, or of another identity.
+    """
+    path = config.out
+    try:
+        if path.exists():
+            _refuse_foreign_folder(path)
+            _check_identity(path, Manifest.read(path / _MANIFEST), Manifest.of(config, problems))
+    except OSError as error:
+        raise _unusable(path, error) from None
 
 
 class RunFolder:
@@ -60,37 +73,21 @@ class RunFolder:
             try:
                 self._open(stack)
             except OSError as error:
-                raise RunFolderError(
-                    f"{self.path}: {error.strerror}; give a folder that can be written as --out"
-                ) from None
+                raise _unusable(self.path, error) from None
             self._opened = stack.pop_all()
 
     def _open(self, stack: ExitStack) -> None:
         self.path.mkdir(parents=True, exist_ok=True)
-        self._refuse_foreign_folder()
+        _refuse_foreign_folder(self.path)
         stack.callback(FolderLock(self.path).release)
         stack.callback(self._remove_if_unused)
         self._earlier = Manifest.read(self.path / _MANIFEST)
-        self._check_identity()
+        _check_identity(self.path, self._earlier, self._manifest)
         self.journal = Journal(self.path)
         stack.callback(self.journal.close)
         self._results_file = JsonLinesFile(self.path / "results.jsonl")
         stack.callback(self._results_file.close)
         self._results = _read_results(self._results_file.path)
-
-    def _refuse_foreign_folder(self) -> None:
-        if (self.path / _MANIFEST).exists():
-            return
-        foreign = sorted(entry.name for entry in self.path.iterdir() if not _is_unused(entry))
-        if foreign:
-            raise RunFolderError(
-                f"{self.path}: holds {foreign[0]!r} but no {_MANIFEST}; give an empty or a new folder as --out"
-            )
-
-    def _check_identity(self) -> None:
-        difference = self._earlier.difference(self._manifest) if self._earlier else None
-        if difference:
-            raise RunFolderError(f"{self.path}: {difference}; go back to resume, or give another --out to start afresh")
 
     @property
     def results(self) -> list[ProblemResult]:
@@ -118,17 +115,16 @@ class RunFolder:
             RunFolderError: the folder belongs to another target.
         """
         self._manifest = self._manifest.with_target(target, fingerprints)
-        self._check_identity()
+        _check_identity(self.path, self._earlier, self._manifest)
         if self._earlier:
             self._warn_of_new_fingerprints(self._earlier)
             self._manifest = self._earlier.continued_by(self._manifest)
         self._manifest.write(self.path / _MANIFEST)
-        settings = self._config.model_dump(mode="json")
-        write_atomically(self.path / "config.yaml", yaml.safe_dump(settings, sort_keys=False))
+        write_atomically(self.path / "config.yaml", self._config.to_yaml())
 
     def _warn_of_new_fingerprints(self, earlier: Manifest) -> None:
         if not set(self._manifest.fingerprints) <= set(earlier.fingerprints):
-            _logger.warning(
+            logger.warning(
                 "%s: decoded on workers of other numerics before; equal seeds may give other tokens", self.path
             )
 
@@ -186,6 +182,26 @@ class RunFolder:
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self._opened.close()
+
+
+def _unusable(path: Path, error: OSError) -> RunFolderError:
+    return RunFolderError(f"{path}: {error.strerror}; give a folder that can be written as --out")
+
+
+def _refuse_foreign_folder(path: Path) -> None:
+    if (path / _MANIFEST).exists():
+        return
+    foreign = sorted(entry.name for entry in path.iterdir() if not _is_unused(entry))
+    if foreign:
+        raise RunFolderError(
+            f"{path}: holds {foreign[0]!r} but no {_MANIFEST}; give an empty or a new folder as --out"
+        )
+
+
+def _check_identity(path: Path, earlier: Manifest | None, now: Manifest) -> None:
+    difference = earlier.difference(now) if earlier else None
+    if difference:
+        raise RunFolderError(f"{path}: {difference}; go back to resume, or give another --out to start afresh")
 
 
 def _is_unused(entry: Path) -> bool:

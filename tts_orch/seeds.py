@@ -15,7 +15,16 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PHILOX_M0", "PHILOX_M1", "PHILOX_ROUNDS", "PHILOX_W0", "PHILOX_W1", "noise_words", "philox", "trajectory_seed"]
+__all__ = [
+    "PHILOX_M0",
+    "PHILOX_M1",
+    "PHILOX_ROUNDS",
+    "PHILOX_W0",
+    "PHILOX_W1",
+    "noise_words",
+    "philox",
+    "trajectory_seed",
+]
 
 PHILOX_M0: Final = 0xD2511F53
 PHILOX_M1: Final = 0xCD9E8D57

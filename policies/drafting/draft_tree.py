@@ -78,6 +78,8 @@ class DraftTree:
         """Return the tree of the nodes to keep, in their order; with a node its parent must be kept."""
         if keep.all():
             return self
+        if not keep[1:].any():
+            return DraftTree.root_only(int(self.token[0]))
         renumbered = np.cumsum(keep, dtype=np.int32) - 1
         parent = np.where(self.parent >= 0, renumbered[self.parent], np.int32(-1))
         return DraftTree(

@@ -4,7 +4,7 @@ A node is worth the probability that it gets accepted: the product, along its pa
 best first over the whole batch, `k` nodes promise `B + worth` committed tokens for a pass of `rows + k` rows; the `k` with
 the most tokens a second wins. Where rows are nearly free that is many nodes, where they are dear it is few or none.
 
-Rates are learned online by what the drafter says of a node: where it comes from, its draw rank, and the probability it
+Rates are learned online by what the drafter says of a node: where it comes from, its slot, and the probability it
 was drawn with. In keyed verification a choice may look at the drawn token, since what is emitted does not depend on what
 was drafted.
 
@@ -19,10 +19,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts_orch.policies.drafting.draft_tree import DraftTree
+from tts_orch.records import FloatArray, IntArray
 
 __all__ = ["NodeBudget"]
 
-_SOURCES, _RANKS, _PROBABILITIES = 8, 3, 5
+_SOURCES, _SLOTS, _PROBABILITIES = 8, 3, 5
 _PRIOR_WEIGHT = 8.0
 _MEMORY = 512.0
 """Trials of a kind of node after which older ones count half."""
@@ -39,15 +40,15 @@ class NodeBudget:
 
     def __init__(self, max_nodes: int) -> None:
         self.max_nodes = max_nodes
-        self._tried = np.full((_SOURCES, _RANKS, _PROBABILITIES), _PRIOR_WEIGHT)
+        self._tried = np.full((_SOURCES, _SLOTS, _PROBABILITIES), _PRIOR_WEIGHT)
         self._accepted = self._tried * _prior()
         self._steps = 0
         self._largest = max_nodes
 
     @property
     def n_wanted(self) -> int:
-        """Nodes to ask of a drafter for each trajectory: twice what lately paid, since what does not pay is dropped."""
-        return min(self.max_nodes, max(4, 2 * self._largest))
+        """Nodes to ask of a drafter for each trajectory: some more than lately paid, since what does not pay is dropped."""
+        return min(self.max_nodes, self._largest + 2)
 
     def choose(
         self,
@@ -62,9 +63,9 @@ class NodeBudget:
             other_rows: rows of the pass beside these trees.
             seconds: cost of passes by their rows.
         """
-        worths = [self._worth(tree) for tree in trees]
-        order = np.argsort(-np.concatenate(worths), kind="stable")  # of equals the parent comes first
-        gains = np.cumsum(np.concatenate(worths)[order])
+        worths = self.worths(trees)
+        order = np.argsort(-worths, kind="stable")  # of equals the parent comes first
+        gains = np.cumsum(worths[order])
         n_kept = self._best_size(len(trees), gains, other_rows, seconds)
         is_kept = np.zeros(len(order), bool)
         is_kept[order[:n_kept]] = True
@@ -85,22 +86,25 @@ class NodeBudget:
         judged = np.array([node for node in range(1, tree.n_nodes) if int(tree.parent[node]) in visited], np.int64)
         if len(judged) == 0:
             return
-        kind = _kind(tree, judged)
+        kind = _kind(tree.source[judged], tree.slot[judged], tree.log_q[judged])
         np.add.at(self._tried, kind, 1.0)
         np.add.at(self._accepted, kind, np.isin(judged, accepted).astype(np.float64))
         fade = np.where(self._tried > _MEMORY, 0.5, 1.0)
         self._tried *= fade
         self._accepted *= fade
 
-    def _worth(self, tree: DraftTree) -> NDArray[np.float64]:
-        """Return `[n_nodes - 1]` the probability that each node below the root gets accepted."""
-        nodes = np.arange(1, tree.n_nodes)
-        kind = _kind(tree, nodes)
-        rate = (self._accepted[kind] / self._tried[kind]).tolist()
-        worth = [1.0]
-        for parent, own in zip(tree.parent[1:].tolist(), rate, strict=True):
-            worth.append(worth[parent] * own)
-        return np.array(worth[1:])
+    def worths(self, trees: Sequence[DraftTree]) -> NDArray[np.float64]:
+        """Return the probability that each node gets accepted, for all nodes below the roots, tree by tree."""
+        columns = ([tree.source[1:] for tree in trees], [tree.slot[1:] for tree in trees], [tree.log_q[1:] for tree in trees])
+        kind = _kind(*map(np.concatenate, columns))
+        rates = iter((self._accepted[kind] / self._tried[kind]).tolist())
+        worths: list[float] = []
+        for tree in trees:
+            path = [1.0]  # the root's, then each node's
+            for parent in tree.parent[1:].tolist():
+                path.append(path[parent] * next(rates))
+            worths += path[1:]
+        return np.array(worths)
 
     def _best_size(
         self,
@@ -117,12 +121,12 @@ class NodeBudget:
         return best
 
 
-def _kind(tree: DraftTree, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int64], ...]:
-    """Return the kind of each node: source, draw rank, fifth of the probability it was drawn with."""
-    probability = np.exp(tree.log_q[nodes]) * _PROBABILITIES
+def _kind(source: IntArray, slot: IntArray, log_q: FloatArray) -> tuple[NDArray[np.int64], ...]:
+    """Return the kind of each node: source, slot, fifth of the probability it was drawn with."""
+    probability = np.exp(log_q) * _PROBABILITIES
     return (
-        np.clip(tree.source[nodes], 0, _SOURCES - 1).astype(np.int64),
-        np.minimum(tree.slot[nodes], _RANKS - 1).astype(np.int64),
+        np.clip(source, 0, _SOURCES - 1).astype(np.int64),
+        np.minimum(slot, _SLOTS - 1).astype(np.int64),
         np.clip(probability, 0, _PROBABILITIES - 1).astype(np.int64),
     )
 
@@ -130,5 +134,5 @@ def _kind(tree: DraftTree, nodes: NDArray[np.int64]) -> tuple[NDArray[np.int64],
 def _prior() -> NDArray[np.float64]:
     """Return the rates to begin with: a first draw is about as good as its law says, later draws seldom win."""
     by_probability = (np.arange(_PROBABILITIES) + 0.5) / _PROBABILITIES
-    by_rank = np.array([0.8, 0.25, 0.1])
-    return np.broadcast_to(by_rank[:, None] * by_probability, (_SOURCES, _RANKS, _PROBABILITIES))
+    by_slot = np.array([0.8, 0.25, 0.1])
+    return np.broadcast_to(by_slot[:, None] * by_probability, (_SOURCES, _SLOTS, _PROBABILITIES))

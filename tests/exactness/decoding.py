@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import cache
+from typing import Protocol
 
 import numpy as np
 
@@ -18,6 +19,17 @@ from tts_orch.records import Chunk, DecodeRequest, FinishReason, IntArray, Sampl
 from tts_orch.seeds import trajectory_seed
 
 _MOST_STEPS = 5000
+
+
+class Stepped(Protocol):
+    """What is fed with requests and stepped: a decoder, or several."""
+
+    @property
+    def is_idle(self) -> bool: ...
+
+    def submit(self, request: DecodeRequest) -> None: ...
+
+    def step(self) -> list[Chunk]: ...
 
 
 @cache
@@ -57,7 +69,7 @@ def request(
 
 
 def decode(
-    decoder: Decoder, requests: Sequence[DecodeRequest], before_step: Callable[[int], object] = lambda step: None
+    decoder: Stepped, requests: Sequence[DecodeRequest], before_step: Callable[[int], object] = lambda step: None
 ) -> dict[str, Outcome]:
     """Decode requests to their ends."""
     for one in requests:
@@ -78,7 +90,7 @@ def take(chunks: Iterable[Chunk], outcomes: dict[str, Outcome], starts: dict[str
         outcome = outcomes[chunk.candidate_id]
         assert outcome.reason is None, "a chunk after the last one"
         assert chunk.start == starts[chunk.candidate_id] + len(outcome.tokens)
-        assert len(chunk.token_ids) or chunk.finish_reason is FinishReason.CANCELLED
+        assert len(chunk.token_ids) or chunk.finish_reason in (FinishReason.CANCELLED, FinishReason.ERROR)
         outcome.tokens += chunk.token_ids.tolist()
         outcome.log_probs += chunk.log_probs.tolist()
         outcome.confidences += chunk.confidences.tolist()
@@ -101,7 +113,7 @@ def resumed(one: DecodeRequest, received: Sequence[int]) -> DecodeRequest:
 
 
 def decode_with_abort(
-    make_decoder: Callable[[], Decoder], requests: Sequence[DecodeRequest], abort_after: int
+    make_decoder: Callable[[], Stepped], requests: Sequence[DecodeRequest], abort_after: int
 ) -> dict[str, Outcome]:
     """Decode for some steps, lose the decoder, and let another one go on from the received tokens."""
     lost = make_decoder()

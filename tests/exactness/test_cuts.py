@@ -77,7 +77,7 @@ def _check(place: int, reason: FinishReason, **ending: object) -> None:
     assert told.tokens == [*prompt(10).tolist(), *kept], "the drafter learned of tokens after the end"
     assert told.is_closed
     counters, n_steps = decoder.counters, -(-(place + 1) // (_BLOCK + 1))
-    assert (counters.committed_tokens, counters.decoding_steps) == (len(kept), n_steps)
+    assert (counters.committed_tokens, counters.verify_steps) == (len(kept), n_steps)
     assert counters.accepted_nodes == sum(len(step.accepted) for step in told.steps) <= len(kept)
 
 

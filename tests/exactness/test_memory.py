@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -245,6 +246,8 @@ def test_urgent_requests_go_first() -> None:
         ({"token_ids": np.zeros(2000, np.int32), "prompt_length": 2000}, "at most 1024"),
         ({"law": SamplingParams(max_new_tokens=900)}, "kv_memory_gib"),
         ({"token_ids": np.ones(100, np.int32), "prompt_length": 10}, "max_new_tokens"),
+        ({"token_ids": np.array([5, 97], np.int32), "prompt_length": 2}, "no token 97, only 0 to 96"),
+        ({"token_ids": np.array([-1, 5], np.int32), "prompt_length": 2}, "no token -1"),
     ],
 )
 def test_impossible_requests_are_refused_in_one_line(change: dict[str, Any], message: str) -> None:
@@ -253,3 +256,46 @@ def test_impossible_requests_are_refused_in_one_line(change: dict[str, Any], mes
         decoder.submit(replace(_requests(10)[0], **change))
     assert "\n" not in str(caught.value)
     assert decoder.is_idle
+
+
+@pytest.mark.parametrize("n_steps", [0, 2])
+def test_a_live_id_is_not_given_twice(n_steps: int) -> None:
+    """Waiting or running; once it has ended it may come again."""
+    one = _requests(10)[0]
+    decoder = new_decoder(toy_target())
+    decoder.submit(one)
+    for _ in range(n_steps):
+        decoder.step()
+    with pytest.raises(ProblemError, match=r"^10-0: .* id of its own$"):
+        decoder.submit(one)
+    while not decoder.is_idle:
+        decoder.step()
+    assert decode(decoder, [one])["10-0"].tokens == _expected([one])["10-0"].tokens
+
+
+def test_plain_decoding_keeps_no_room_for_drafts() -> None:
+    """Two pages hold the trajectory; the four that its drafts would need are not there."""
+    one = _requests(70)[0]
+    outcome = decode(new_decoder(toy_target(), None, n_pages=3, max_nodes=255), [one])["70-0"]
+    assert outcome.tokens == _expected([one])["70-0"].tokens
+    with pytest.raises(ProblemError, match="kv_memory_gib"):
+        new_decoder(toy_target(), Stand(), n_pages=3, max_nodes=255).submit(one)
+
+
+@dataclass
+class _Slow:
+    """A target whose device is still busy when `forward` returns."""
+
+    target: Any
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.target, name)
+
+    def synchronise(self) -> None:
+        time.sleep(0.05)
+
+
+def test_a_pass_lasts_until_the_device_is_done() -> None:
+    decoder = new_decoder(_Slow(toy_target()))  # type: ignore[arg-type]
+    decode(decoder, _requests(2, law=replace(_LAW, max_new_tokens=2)))
+    assert decoder.counters.forward_s >= 0.05 * decoder.counters.passes > 0

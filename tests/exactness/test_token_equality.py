@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from functools import cache
 
 import pytest
 
-from tests.exactness.decoding import decode, decode_with_abort, new_decoder, prompt, request, toy_target
+from tests.exactness.decoding import Stepped, decode, decode_with_abort, new_decoder, prompt, request, toy_target
 from tests.exactness.drafters import AdversarialDrafter, RandomDrafter
 from tests.exactness.reference import Outcome, decode_plainly
+from tests.exactness.workers import Workers
 from tests.toys import EOS_ID, TOY_MODELS, VOCABULARY_SIZE
 from tts_orch.engine.decoder import Decoder
 from tts_orch.policies.drafting.draft_tree import Drafter
@@ -27,6 +29,7 @@ _FACTORS: Mapping[str, Sequence[object]] = {
     "law": ("greedy", "nucleus", "raw", "mixed"),
     "is_resumed": (False, True),
     "max_nodes": (5, 24, 80),
+    "workers": (1, 2),
 }
 _LENGTHS = (1, 2, 5, 9, 17, 30, 64, 71)
 """Prompt lengths of the eight trajectories of every case."""
@@ -82,7 +85,7 @@ def _drafter(name: str, architecture: str, law: str) -> Drafter | None:
             one.candidate_id: [*one.token_ids.tolist(), *expected[one.candidate_id].tokens] for one in _requests(law)
         }
         return AdversarialDrafter(whole, VOCABULARY_SIZE)
-    return product_drafter(name, vocabulary_size=VOCABULARY_SIZE)
+    return product_drafter(name, vocabulary_size=VOCABULARY_SIZE, is_shared=True)
 
 
 @pytest.mark.parametrize("case", _pairwise(_FACTORS), ids=lambda case: "-".join(map(str, case.values())))
@@ -94,10 +97,17 @@ def test_tokens_equal_plain_decoding(case: dict[str, object]) -> None:
         drafter = _drafter(str(case["drafter"]), architecture, law)
         return new_decoder(target, drafter, max_batch=case["max_batch"], max_nodes=case["max_nodes"])
 
-    if case["is_resumed"]:
-        outcomes = decode_with_abort(make_decoder, requests, abort_after=5)
-    else:
-        outcomes = decode(make_decoder(), requests)
+    with ExitStack() as opened:
+
+        def make_workers() -> Stepped:
+            if case["workers"] == 1:
+                return make_decoder()
+            return opened.enter_context(closing(Workers([make_decoder(), make_decoder()])))
+
+        if case["is_resumed"]:
+            outcomes = decode_with_abort(make_workers, requests, abort_after=5)
+        else:
+            outcomes = decode(make_workers(), requests)
     for name, outcome in outcomes.items():
         assert (outcome.tokens, outcome.reason) == (expected[name].tokens, expected[name].reason), name
         for values, wanted in (
@@ -106,6 +116,17 @@ def test_tokens_equal_plain_decoding(case: dict[str, object]) -> None:
             (outcome.self_certainties, expected[name].self_certainties),
         ):
             assert values == pytest.approx(wanted, abs=1e-4)
+
+
+def test_workers_learn_from_each_other() -> None:
+    """In the cases above statistics must really travel, or two workers would be twice one."""
+    decoders = [new_decoder(toy_target(), _drafter("stand", "llama", "raw"), max_batch=2) for _ in range(2)]
+    with closing(Workers(decoders)) as workers:
+        decode(workers, _requests("raw"))
+        merged = [replica.statistics().merged_contexts for replica in workers.replicas]
+    assert len(merged) == 2
+    assert min(merged) > 20
+    assert all(decoder.counters.committed_tokens > 20 for decoder in decoders)
 
 
 def test_cases_meet_every_pair_of_levels() -> None:

@@ -14,9 +14,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import ray.exceptions as failures
 
 from tests.toys_decoder import expected_output, toy_engine
-from tts_orch.actors._remote import remote
+from tts_orch.actors import _ray_verifier
+from tts_orch.actors._remote import _meaning, remote
 from tts_orch.config import EngineConfig, LawConfig, MajorityVote
 from tts_orch.errors import ClusterError, ConfigError, TargetError, WorkerLostError
 from tts_orch.orchestrator import Orchestrator
@@ -128,6 +130,28 @@ def test_mistakes_are_one_line() -> None:
         Orchestrator("toy", device="cuda:1")
     with pytest.raises(ConfigError, match="did you mean"):
         Orchestrator("toy", draft="stand")
+
+
+def _never_loads(config: EngineConfig, log: Any) -> Any:
+    time.sleep(60)
+
+
+def test_a_worker_that_does_not_load_in_time_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_ray_verifier, "_LOAD_WITHIN_S", 0.3)
+    with pytest.raises(ClusterError, match=r"^a worker did not load toy \(no reply within 0\.3 s\); see `ray logs`$"):
+        Orchestrator("toy", make_engine=_never_loads)
+
+
+def test_failures_of_ray_without_a_message_have_a_meaning() -> None:
+    class Silent(failures.RayError):
+        def __str__(self) -> str:
+            return ""
+
+    class SilentLoss(Silent, failures.NodeDiedError):
+        pass
+
+    assert str(_meaning(Silent())) == "Ray: Silent"
+    assert str(_meaning(SilentLoss(""))) == "worker lost: SilentLoss"
 
 
 class Hosted:

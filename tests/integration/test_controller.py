@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import threading
+import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
 from tests.toys_decoder import MAX_CONTEXT, ToyDecoder, ToyTokenizer, expected_output, toy_engine
+from tts_orch.actors import target_verifier
 from tts_orch.actors._chunk_buffer import merge_chunks
 from tts_orch.actors._engine_thread import EngineThread
 from tts_orch.actors.cluster import cpus_each
@@ -25,7 +29,7 @@ from tts_orch.actors.search_plan import (
 from tts_orch.actors.search_runner import search, search_many
 from tts_orch.actors.target_verifier import TargetVerifierCore, VerifierDescription
 from tts_orch.config import EngineConfig, MajorityVote
-from tts_orch.errors import ClusterError, ConfigError, WorkerLostError
+from tts_orch.errors import ClusterError, ConfigError, RunError, WorkerLostError
 from tts_orch.policies.search.context import SearchContext
 from tts_orch.policies.search.majority_vote import majority_vote
 from tts_orch.records import (
@@ -58,7 +62,9 @@ class LocalVerifier:
     """
 
     def __init__(self, name: str, fault: Fault = lambda call: None, capacity: int = 4, fingerprint: str = "f") -> None:
-        self.description = VerifierDescription(name, fingerprint, "w", "bitwise", capacity, MAX_CONTEXT, ToyTokenizer())
+        self.description = VerifierDescription(
+            name, fingerprint, "w", "bitwise", "float32", capacity, MAX_CONTEXT, ToyTokenizer()
+        )
         self.decoder = ToyDecoder(capacity=capacity)
         self.submitted: list[str] = []
         self.requests: list[DecodeRequest] = []
@@ -329,6 +335,38 @@ def test_closing_a_sample_cancels_the_rest_and_counts_it() -> None:
     assert result.kept_tokens < result.generated_tokens
 
 
+def test_if_one_verifier_does_not_start_the_others_are_ended() -> None:
+    started = LocalVerifier("a"), LocalVerifier("b")
+    controller = SearchController(factory(*started, ClusterError("full")), 3)
+    with pytest.raises(ClusterError, match="full"):
+        run(controller.start())
+    assert all(verifier.is_dead for verifier in started)
+
+
+def test_a_journal_that_cannot_be_written_is_reported_although_the_policy_did_not_wait_for_it() -> None:
+    class Full(VolatileJournal):
+        def record(self, candidate: Candidate) -> None:
+            if candidate.finish_reason is FinishReason.CANCELLED:
+                raise RunError("candidates.jsonl: No space left on device")
+
+    async def first_only(problem: Problem, context: SearchContext) -> SearchResult:
+        async with aclosing(context.sample([await context.root(problem)], n=6)) as stream:
+            candidate = await anext(stream)
+        return SearchResult(problem.id, "first_only", candidate.answer, [candidate])
+
+    async def scenario() -> SearchResult:
+        controller = SearchController(factory(LocalVerifier("a")), 1)
+        await controller.start()
+        try:
+            plan = plan_of(6, policy=first_only, journal=Full())
+            return await search(Problem("p", "prompt"), 0, plan, services_of(controller))
+        finally:
+            await controller.close()
+
+    with pytest.raises(RunError, match="No space left"):
+        run(scenario())
+
+
 def test_lower_priority_numbers_go_first() -> None:
     verifier = LocalVerifier("a", capacity=1)
 
@@ -435,6 +473,50 @@ def test_the_core_keeps_chunks_until_they_are_acknowledged() -> None:
     _, (refusal,) = core.exchange([too_long], [], first[0], 5.0)
     assert refusal.finish_reason is FinishReason.ERROR
     assert "too many" in refusal.message
+    core.close()
+
+
+def test_the_core_forgets_candidates_long_after_they_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(target_verifier, "_ENDED_REMEMBERED", 3)
+    core = TargetVerifierCore(EngineConfig(target="toy"), toy_engine)
+    core.load()
+    requests = [DecodeRequest(str(i), np.ones(3, np.int32), 3, 40 + i, LAW) for i in range(9)]
+    acknowledged = 0
+    for request in requests:
+        finished = False
+        while not finished:
+            acknowledged, chunks = core.exchange([request], [], acknowledged, 1.0)
+            finished = any(chunk.finish_reason for chunk in chunks)
+    assert core.exchange(requests[-1:], [], acknowledged, 0.3) == (acknowledged, [])  # an order that arrives late
+    assert (len(core._live), list(core._ended)) == (0, ["6", "7", "8"])
+    core.close()
+
+
+def test_an_order_that_two_polls_bring_at_once_is_done_once() -> None:
+    class Counting(ToyDecoder):
+        submitted = 0
+
+        def submit(self, request: DecodeRequest) -> None:
+            self.submitted += 1
+            super().submit(request)
+
+    class SlowToHash(str):
+        def __hash__(self) -> int:
+            time.sleep(0.005)  # whoever looks the id up lets the other thread run
+            return super().__hash__()
+
+    decoder = Counting()
+    core = TargetVerifierCore(EngineConfig(target="toy"), lambda *given: replace(toy_engine(*given), decoder=decoder))
+    core.load()
+    law = SamplingParams(max_new_tokens=3)
+    request = DecodeRequest(SlowToHash("c"), np.ones(3, np.int32), 3, 40, law)
+    polls = [threading.Thread(target=core.exchange, args=([request], [], 0, 0.0)) for _ in range(2)]
+    for poll in polls:
+        poll.start()
+    for poll in polls:
+        poll.join()
+    _until_finished(core, [])
+    assert decoder.submitted == 1
     core.close()
 
 

@@ -102,3 +102,14 @@ def test_bytes_that_are_no_delta_are_refused() -> None:
     with pytest.raises(StoreError, match="no header"):
         store.append("a", "writer", 0, b"?")
     assert store.statistics().appended == 0
+
+
+def test_reading_makes_no_scope_and_loses_nothing_that_is_appended_later() -> None:
+    store = MemoryStore(first_id=0)
+    opened = store.snapshot("a").log_id
+    assert store.read("a", opened).entries == []
+    store.append("b", "writer", 0, pack(random_delta(0)))
+    assert (store.statistics().scopes, len(store.snapshot("a").sequences)) == (1, 0)
+    store.append("a", "writer", 1, pack(random_delta(1)))
+    assert store.read("a", opened).has_gap  # ids went on meanwhile: the reader looks at the snapshot again
+    assert contents(everything(store, "a")) == contents(random_delta(1))

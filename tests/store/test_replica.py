@@ -223,3 +223,21 @@ def test_backlog_is_merged_then_dropped() -> None:
     assert roomy.n_contexts == 0
     assert narrow.n_dropped > 0
     assert narrow.n_contexts <= n
+
+
+def test_what_two_threads_share_is_touched_under_the_lock_only() -> None:
+    class Guarded(list[tuple[ScopeDelta, bool]]):
+        def __iter__(self) -> Iterator[tuple[ScopeDelta, bool]]:
+            assert replica._lock.locked()
+            return super().__iter__()
+
+    stand = sharing_stand()
+    replica = Replica(stand, UnsureStore(), "anna", interval_s=60)  # its thread sleeps: the test is both threads
+    learn(stand, 1)
+    replica._drained_at -= 60
+    replica.apply()
+    replica._incoming = Guarded()
+    replica._send()
+    replica._receive()
+    assert replica.statistics().sent_batches == 1
+    replica.close()

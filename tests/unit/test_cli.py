@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import re
 import resource
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 import yaml
 
+from tests.toys_decoder import ToyTokenizer
 from tts_orch.cli import execute
 from tts_orch.cli.settings import run_options
 from tts_orch.config import EngineConfig, LawConfig, RunConfig
@@ -35,6 +37,7 @@ class FakeWorker:
     fingerprint: str = "f0"
     weights_id: str = "w0"
     numerics: str = "bitwise"
+    dtype: str = "float32"
     max_context: int = 100
 
 
@@ -46,6 +49,7 @@ class FakeOrchestrator:
     stop_after: int | None = None
     stop_by = signal.SIGTERM
     drifts = False
+    tokenizer = ToyTokenizer()
 
     def __init__(self, *, engine: EngineConfig, on_candidate: Callable[[Candidate], None], **settings: Any) -> None:
         if engine.target == "nowhere":
@@ -103,6 +107,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[FakeO
     yield FakeOrchestrator
     for number, handler in before.items():
         signal.signal(number, handler)
+    logging.getLogger("tts_orch").setLevel(logging.NOTSET)  # --debug sets it
 
 
 def write_problems(*problems: dict[str, Any]) -> None:
@@ -120,8 +125,8 @@ def problem_file(*content: str) -> Callable[[], None]:
     return lambda: (Path("problems.jsonl").write_text("\n".join(content)), None)[1]
 
 
-def yaml_file(content: str) -> Callable[[], None]:
-    return lambda: (Path("run.yaml").write_text(content), None)[1]
+def yaml_file(content: str, encoding: str = "utf-8") -> Callable[[], None]:
+    return lambda: (Path("run.yaml").write_text(content, encoding), None)[1]
 
 
 def foreign_folder() -> None:
@@ -137,6 +142,9 @@ def earlier_run() -> None:
     assert execute([*GOOD, "--seed", "7"]) == 0
 
 
+LONG = json.dumps({"id": "long", "prompt": "x" * 100})
+CHAT = json.dumps({"id": "chat", "messages": [{"role": "user", "content": "?"}]})
+
 MISTAKES = [
     (problem_file('{"id": "a", "prompt": "?"}', '{"id": "b", "pro'), [], r"problems\.jsonl:2: "),
     (problem_file('{"id": "a"}'), [], r"problems\.jsonl:1: .*prompt"),
@@ -149,12 +157,21 @@ MISTAKES = [
     (None, ["-n", "many"], "'-n': 'many' is not a valid integer"),
     (None, ["--temperature", "nan"], "temperature: "),
     (None, ["--method", "magic"], "'magic' is not one of 'best_of_n', 'majority_vote'"),
+    (problem_file('{"id": "a", "prompt": "?"}', LONG), [], r"problems\.jsonl: problem 'long': 100 prompt tokens, but toy reads"),
+    (problem_file(CHAT), ["--template", "raw"], r"problems\.jsonl: problem 'chat' has `messages` only"),
+    (None, ["--max-new-tokens", "5", "--min-new-tokens", "9"], "min_new_tokens: 9 is impossible; .* to max_new_tokens"),
+    (None, ["--stop", "x", "--stop", ""], r"stop\.1: .* at least 1 character"),
     (None, ["--choice", "borda"], "choice: unknown setting"),
     (None, ["--temprature", "1"], "No such option.* '?--temprature.*--temperature"),
     (None, ["--config", "missing.yaml"], "missing.yaml: No such file"),
     (yaml_file("law: {topp: 1}"), ["--config", "run.yaml"], "topp: unknown setting; did you mean 'top_p'"),
     (yaml_file("sead: 1"), ["--config", "run.yaml"], "sead: unknown setting; did you mean 'seed'"),
     (yaml_file("law: [1"), ["--config", "run.yaml"], r"run\.yaml:\d+: not valid YAML"),
+    (yaml_file("# Zürich", "latin-1"), ["--config", "run.yaml"], r"run\.yaml: .*can't decode byte 0xfc .*UTF-8"),
+    (yaml_file("address: 2024-02-30"), ["--config", "run.yaml"], r"run\.yaml: day .*quotes"),
+    (yaml_file("1: 2"), ["--config", "run.yaml"], r"run\.yaml: 1 is not the name of a setting"),
+    (yaml_file("law: {yes: 2}"), ["--config", "run.yaml"], r"run\.yaml: True is not the name of a setting"),
+    (yaml_file("- 1"), ["--config", "run.yaml"], r"run\.yaml: expected `name: value` lines"),
     (foreign_folder, [], r"out: holds 'thesis\.tex'"),
     (unwritable_folder, [], "out: File exists"),
     (earlier_run, [], "out: seed is 7 in this folder and 0 now"),
@@ -212,6 +229,47 @@ def test_an_error_of_ray_is_one_line_and_exit_code_1(
     monkeypatch.setattr(fake, "search_many", fail)
     assert execute(GOOD) == 1
     assert capsys.readouterr().err == "tts-orch: Ray failed: OSError: the cluster is gone\n"
+
+
+@pytest.mark.parametrize(("n_characters", "exit_code"), [(99, 0), (100, 2)])
+def test_prompts_are_checked_before_anything_is_written(
+    fake: type[FakeOrchestrator], n_characters: int, exit_code: int
+) -> None:
+    write_problems({"id": "a", "prompt": "?"}, {"id": "long", "prompt": "x" * n_characters})
+    assert execute(GOOD) == exit_code
+    assert Path("out").exists() == bool(fake.decoded) == (exit_code == 0)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    ["problems: 5", "problems: null", "method: [majority_vote]", "method: {name: [1]}", "method: 3", "out: null", "law: 1"],
+)
+def test_settings_of_an_odd_kind_are_one_line(settings: str, capsys: pytest.CaptureFixture[str]) -> None:
+    values = {"problems": "problems.jsonl", "method": "majority_vote", "engine": {"target": "toy"}}
+    Path("run.yaml").write_text(yaml.safe_dump({**values, **yaml.safe_load(settings)}))
+    assert execute(["run", "--config", "run.yaml"]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith(f"tts-orch: {settings.partition(':')[0]}")
+    assert error.count("\n") == 1
+
+
+@pytest.mark.parametrize("shows_traceback", [False, True])
+def test_a_fault_of_ours_is_one_line_and_its_traceback_is_logged_when_asked_for(
+    fake: type[FakeOrchestrator],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
+    shows_traceback: bool,
+) -> None:
+    def fail(*_: object, **__: object) -> None:
+        raise KeyError("x\ny")
+
+    monkeypatch.setattr(fake, "search_many", fail)
+    assert execute([*(["--debug"] if shows_traceback else []), *GOOD]) == 1
+    assert capsys.readouterr().err == (
+        "tts-orch: internal error: KeyError: 'x\\ny'; `tts-orch --debug ...` shows where\n"
+    )
+    assert ("Traceback" in caplog.text) == shows_traceback
 
 
 # ---- runs
@@ -327,6 +385,57 @@ def test_the_written_settings_are_a_yaml_file_that_resumes(fake: type[FakeOrches
     execute([*GOOD, "--stop", "x", "--stop", "y"])
     assert execute(["run", "--config", "out/config.yaml"]) == 0
     assert len(fake.decoded) == 8
+
+
+def test_a_method_may_be_a_bare_name_in_the_yaml_file() -> None:
+    yaml_file("{method: majority_vote, engine: {target: toy}}")()
+    assert execute(["run", "problems.jsonl", "--config", "run.yaml", "-n", "3"]) == 0
+    written = yaml.safe_load(Path("runs/problems-majority_vote/config.yaml").read_text())
+    assert written["method"] == {"name": "majority_vote", "n": 3}
+
+
+def test_another_method_leaves_the_settings_of_the_one_in_the_yaml_file() -> None:
+    execute(["run", "problems.jsonl", "--target", "toy", "--method", "best_of_n", "--choice", "borda", "--out", "out"])
+    again = ["run", "--config", "out/config.yaml"]
+    assert execute([*again, "--method", "best_of_n", "-n", "17"]) == 0
+    assert yaml.safe_load(Path("out/config.yaml").read_text())["method"]["choice"] == "borda"
+    assert execute([*again, "--method", "majority_vote", "--out", "other"]) == 0
+    assert yaml.safe_load(Path("other/config.yaml").read_text())["method"] == {"name": "majority_vote", "n": 16}
+
+
+def test_a_dry_run_prints_a_settings_file_and_the_work_and_touches_nothing(
+    fake: type[FakeOrchestrator], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert execute([*GOOD, "--dry-run", "--seed", "3", "--limit", "1"]) == 0
+    text = capsys.readouterr().out
+    assert text.endswith("# 1 problems x 4 candidates, of them 4 to decode\n")
+    assert not Path("out").exists()
+    assert fake.created == []
+    assert execute([*GOOD, "--seed", "3", "--limit", "1"]) == 0
+    assert yaml.safe_load(text) == yaml.safe_load(Path("out/config.yaml").read_text())
+
+
+def test_a_dry_run_counts_what_is_there_and_refuses_another_identity(capsys: pytest.CaptureFixture[str]) -> None:
+    execute([*GOOD, "--limit", "1"])
+    before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in Path("out").iterdir()}
+    assert execute([*GOOD, "-n", "6", "--dry-run"]) == 0
+    assert capsys.readouterr().out.endswith("# 2 problems x 6 candidates, of them 8 to decode\n")
+    assert execute([*GOOD, "--temperature", "0.1", "--dry-run"]) == 2
+    assert "law.temperature is 0.7 in this folder and 0.1 now" in capsys.readouterr().err
+    assert {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in Path("out").iterdir()} == before
+
+
+@pytest.mark.parametrize(
+    ("prepare", "message"), [(problem_file('{"id": "a"}'), "problems.jsonl:1"), (foreign_folder, "out: holds")]
+)
+def test_a_dry_run_finds_mistakes(
+    prepare: Callable[[], None], message: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prepare()
+    assert execute([*GOOD, "--dry-run"]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith(f"tts-orch: {message}")
+    assert captured.out == ""
 
 
 @pytest.mark.parametrize("arguments", [["--help"], ["run", "--help"]])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import pytest
@@ -170,6 +171,33 @@ def test_the_least_recently_used_prefix_is_evicted_first() -> None:
     slots.release(slots.find(_blocks(1)).pages)
     assert sorted(slots.allocate(2) or []) == sorted(second + third)
     assert slots.find(_blocks(1)).pages == first
+
+
+def test_thousands_of_cached_pages_cost_no_walk() -> None:
+    """Counting, evicting and finding whole pages look at the pages concerned and at no others."""
+    n_pages = 3000
+    slots = KVSlots(n_pages)
+    for value in range(n_pages):
+        _cache(slots, _blocks(value))
+    compared: list[int] = []
+    whole = slots._root.whole
+    slots._root.whole = _Counted(whole, compared)
+    assert slots.n_available == n_pages
+    slots.release(slots.find(_blocks(1234)).pages)
+    assert len(slots.allocate(10) or []) == 10
+    assert not compared
+
+
+class _Counted(dict[bytes, Any]):
+    """Notes every walk over its values."""
+
+    def __init__(self, values: dict[bytes, Any], walks: list[int]) -> None:
+        super().__init__(values)
+        self._walks = walks
+
+    def values(self) -> Any:
+        self._walks.append(len(self))
+        return super().values()
 
 
 def test_a_prefix_is_evicted_from_its_end() -> None:

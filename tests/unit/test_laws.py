@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers.generation import logits_process as oracle
 
 from tts_orch.engine.laws import TrajectoryLaw, draw, process
-from tts_orch.errors import ConfigError, RunError
+from tts_orch.errors import ConfigError
 from tts_orch.records import SamplingParams
 
 INF = float("inf")
@@ -200,11 +200,15 @@ def test_greedy_and_sampled_rows_in_one_call() -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, 0.7])
 @pytest.mark.parametrize("value", [torch.nan, -INF])
-def test_a_row_without_numbers_is_an_error(temperature: float, value: float) -> None:
+def test_a_row_without_numbers_gives_no_token(temperature: float, value: float) -> None:
     law = law_of(SamplingParams(temperature=temperature), n_vocabulary=9)
-    processed = process(torch.full((1, 9), value), [law], [[]])
-    with pytest.raises(RunError, match="no token can be drawn"):
-        draw(processed, np.zeros(1, np.uint64), np.zeros(1, np.int64), np.array([law.is_greedy]))
+    logits = random_logits(3, 9)
+    seeds, positions, greedy = np.arange(3, dtype=np.uint64), np.arange(3), np.full(3, law.is_greedy)
+    before = draw(process(logits, [law] * 3, [[]] * 3), seeds, positions, greedy)
+    logits[1] = value
+    after = draw(process(logits, [law] * 3, [[]] * 3), seeds, positions, greedy)
+    assert before.min() >= 0
+    assert after.tolist() == [before[0], -1, before[2]]
 
 
 def test_a_bias_on_a_missing_token_is_the_users_mistake() -> None:

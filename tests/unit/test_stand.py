@@ -8,9 +8,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from tests.unit.gumbel_reference import gumbel_top_k
 from tts_orch.policies.drafting.context_delta import ContextDelta, ScopeDelta, coalesce
 from tts_orch.policies.drafting.draft_tree import DraftTree, TrajectoryStart, VerifiedStep
-from tests.unit.gumbel_reference import gumbel_top_k
 from tts_orch.policies.drafting.gumbel import gumbel
 from tts_orch.policies.drafting.ngram_table import NgramTable
 from tts_orch.policies.drafting.registry import drafter

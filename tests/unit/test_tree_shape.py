@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tts_orch.policies.drafting.tree_shape import MAX_DEPTH, STAND_ACCEPTANCE, heap_tree
+from tts_orch.policies.drafting.tree_shape import heap_tree
 
 acceptances = st.lists(st.floats(0.01, 1.0), min_size=1, max_size=4).map(
     lambda weights: tuple(sorted((w / max(1.0, sum(weights)) * 0.999 for w in weights), reverse=True))

@@ -79,3 +79,13 @@ def test_a_tree_without_drafts_commits_one_token() -> None:
     verify([walk], logits)
     assert walk.nodes == [0]
     assert len(walk.tokens) == 1
+
+
+def test_a_walk_ends_where_nothing_can_be_drawn() -> None:
+    logits = torch.full((6, _VOCABULARY), -50.0, dtype=torch.float64)
+    logits[[0, 1, 3, 4, 5], [1, 2, 1, 2, 3]] = 50.0
+    logits[1] = torch.nan
+    walks = [_walk(DraftTree.chain(0, [1, 2]), SamplingParams(), i, first_row=3 * i) for i in range(2)]
+    verify(walks, logits)
+    assert (walks[0].nodes, walks[0].tokens) == ([0, 1], [1, -1])
+    assert (walks[1].nodes, walks[1].tokens) == ([0, 1, 2], [1, 2, 3])

@@ -5,6 +5,7 @@ Exit codes: 0 done, 2 the user's mistake, 1 a failure at run time, 130 interrupt
 
 from __future__ import annotations
 
+import logging
 import sys
 from collections.abc import Sequence
 from typing import Final
@@ -16,14 +17,20 @@ from tts_orch.errors import OrchestratorError, RunError, UserError
 
 __all__ = ["execute", "main"]
 
+logger = logging.getLogger(__name__)
+
 _INTERRUPTED: Final = 130
 
 
 @click.group(invoke_without_command=True)
 @click.version_option(package_name="tts-orch")
+@click.option("--debug", is_flag=True, help="Write what the package logs, tracebacks included, to stderr.")
 @click.pass_context
-def _command(context: click.Context) -> None:
+def _command(context: click.Context, debug: bool) -> None:
     """Test-time scaling over Ray with lossless speculative decoding."""
+    if debug:
+        logging.basicConfig(format="%(asctime)s %(name)s %(levelname)s: %(message)s")
+        logging.getLogger("tts_orch").setLevel(logging.DEBUG)
     if context.invoked_subcommand is None:
         click.echo(context.get_help())
 
@@ -37,7 +44,7 @@ def main() -> None:
 
 
 def execute(arguments: Sequence[str]) -> int:
-    """Run the command and return its exit code; whatever went wrong is one line on stderr."""
+    """Run the command and return its exit code; whatever went wrong, our own faults too, is one line on stderr."""
     try:
         with _command.make_context("tts-orch", list(arguments)) as context:
             _command.invoke(context)
@@ -52,6 +59,10 @@ def execute(arguments: Sequence[str]) -> int:
     except _ray_errors() as error:
         *_traceback, cause = str(error).strip().splitlines() or [type(error).__name__]
         return _fail(f"Ray failed: {cause}", RunError.exit_code)
+    except Exception as error:  # a fault of ours
+        logger.debug("internal error", exc_info=True)
+        where = "`tts-orch --debug ...` shows where"
+        return _fail(f"internal error: {type(error).__name__}: {error}; {where}", RunError.exit_code)
     return 0
 
 

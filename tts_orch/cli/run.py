@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import click
 
@@ -12,12 +12,15 @@ from tts_orch.config import RunConfig, load_config
 
 __all__ = ["run"]
 
+_RUNS: Final = Path("runs")
+
 
 @click.command(cls=SectionedCommand, params=[*run_options()])
 @click.argument("problems", type=click.Path(path_type=Path), required=False)
 @click.option("--config", type=click.Path(path_type=Path), help="YAML file of settings; options win over it.")
+@click.option("--dry-run", is_flag=True, help="Check all but the model, print the settings and the work ahead, and end.")
 @click.pass_context
-def run(context: click.Context, /, problems: Path | None, config: Path | None, **_options: Any) -> None:
+def run(context: click.Context, /, problems: Path | None, config: Path | None, dry_run: bool, **_options: Any) -> None:
     """Search for the answers to PROBLEMS and keep everything in a run folder.
 
     \b
@@ -30,16 +33,19 @@ def run(context: click.Context, /, problems: Path | None, config: Path | None, *
 
     Each option is also a setting of the YAML file of --config; the run folder's config.yaml is such a file.
     """  # noqa: D301
-    from tts_orch.cli.solving import solve  # loaded late: --help must not wait for it
+    from tts_orch.cli.dry_run import check_run  # loaded late: --help must not wait for them
+    from tts_orch.cli.solving import solve
 
     settings = merged(load_config(config) if config else {}, given_settings(context))
     if problems:
         settings["problems"] = problems
-    solve(RunConfig(**{"engine": {}, "out": _default_folder(settings), **settings}))
+    (check_run if dry_run else solve)(_resolved(settings))
 
 
-def _default_folder(settings: dict[str, Any]) -> Path:
-    problems = Path(settings.get("problems", "problems")).name.split(".")[0]
-    method = settings.get("method")
-    name = method.get("name") if isinstance(method, dict) else method
-    return Path("runs") / f"{problems}-{name}"
+def _resolved(settings: dict[str, Any]) -> RunConfig:
+    """Check the settings, and name the run folder after problems and method where it has no name."""
+    config = RunConfig(**{"engine": {}, "out": _RUNS, **settings})
+    if "out" in settings:
+        return config
+    name = f"{config.problems.name.split('.')[0]}-{config.method.name}"
+    return config.model_copy(update={"out": _RUNS / name})

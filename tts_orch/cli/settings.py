@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from itertools import groupby
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Any, Final, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 
 import click
 from pydantic.fields import FieldInfo
@@ -84,7 +84,7 @@ def _kind(annotation: Any) -> Any:
     parts = [part for part in get_args(annotation) if part is not NoneType]
     if get_origin(annotation) is Literal:
         return click.Choice(parts)
-    if get_origin(annotation) in (Union, UnionType, tuple):
+    if get_origin(annotation) in (Annotated, Union, UnionType, tuple):
         return _kind(parts[0])
     return click.Path(path_type=Path) if annotation is Path else annotation
 
@@ -110,7 +110,9 @@ def given_settings(context: click.Context) -> dict[str, Any]:
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested settings in which those of `above` win."""
+    """Return nested settings in which those of `above` win; a group that `above` gives another `name` is replaced whole."""
+    if "name" in above and below.get("name", above["name"]) != above["name"]:
+        return dict(above)
     both = {
         name: merged(below[name], value)
         if isinstance(value, Mapping) and isinstance(below.get(name), Mapping)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
 from typing import TYPE_CHECKING
@@ -14,12 +14,14 @@ from tts_orch.cli.plain_comparison import compare_with_plain
 from tts_orch.cli.progress import RunProgress
 from tts_orch.cli.summary_table import summary_table
 from tts_orch.config import RunConfig
+from tts_orch.errors import ProblemError
 from tts_orch.json_lines import JsonObject
 from tts_orch.records import Problem
 from tts_orch.results import ProblemResult
 from tts_orch.run_folder import RunFolder
 from tts_orch.summary import DecodingTime, summarise
 from tts_orch.tasks.problems import read_problems
+from tts_orch.tasks.prompts import render
 
 if TYPE_CHECKING:
     from tts_orch.orchestrator import Orchestrator
@@ -53,6 +55,7 @@ def _solve(config: RunConfig, problems: Sequence[Problem], folder: RunFolder, co
         started = _orchestrator(config, progress)
     with started as orchestrator:
         _heed_signals()  # once more: Ray has set a handler of its own
+        _check_prompts(config, pending.values(), orchestrator)
         _begin(folder, orchestrator)
         try:
             with progress.shown(console):
@@ -89,9 +92,33 @@ def _orchestrator(config: RunConfig, progress: RunProgress) -> Orchestrator:
     )
 
 
+def _check_prompts(config: RunConfig, problems: Iterable[Problem], orchestrator: Orchestrator) -> None:
+    """Refuse prompts that the target cannot be asked, before anything is written or decoded.
+
+    Raises:
+        ProblemError: a prompt cannot be rendered, or leaves no room for an output.
+    """
+    max_context = min(worker.max_context for worker in orchestrator.workers)
+    for problem in problems:
+        try:
+            n_tokens = len(render(problem, orchestrator.tokenizer, config.template))
+        except ProblemError as error:
+            raise ProblemError(f"{config.problems}: {error}") from None
+        if n_tokens >= max_context:
+            raise ProblemError(
+                f"{config.problems}: problem {problem.id!r}: {n_tokens} prompt tokens, but {config.engine.target} "
+                f"reads at most {max_context} with its output; shorten it"
+            )
+
+
 def _begin(folder: RunFolder, orchestrator: Orchestrator) -> None:
     worker, *_ = orchestrator.workers
-    target = {"weights": worker.weights_id, "numerics": worker.numerics, "max_context": worker.max_context}
+    target = {
+        "weights": worker.weights_id,
+        "numerics": worker.numerics,
+        "dtype": worker.dtype,
+        "max_context": worker.max_context,
+    }
     folder.begin(target, [worker.fingerprint for worker in orchestrator.workers])
 
 

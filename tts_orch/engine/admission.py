@@ -27,12 +27,18 @@ def _n_pages(n_positions: int) -> int:
 
 
 class Admission:
-    """The running and the waiting trajectories of a decoder, and their pages."""
+    """The running and the waiting trajectories of a decoder, and their pages.
 
-    def __init__(self, target: Target, config: EngineConfig) -> None:
+    Args:
+        target: the loaded model.
+        config: batch and memory limits.
+        max_nodes: draft nodes that a trajectory needs room for, 0 for plain decoding.
+    """
+
+    def __init__(self, target: Target, config: EngineConfig, max_nodes: int) -> None:
         self._target = target
         self._max_batch = config.max_batch
-        self._n_draft_pages = _n_pages(config.max_nodes)
+        self._n_draft_pages = _n_pages(max_nodes)
         self._arrivals = 0
         self._cancelled: set[str] = set()
         n_pages = max(2, int(config.kv_memory_gib * 2**30 / target.bytes_per_page))
@@ -45,7 +51,7 @@ class Admission:
 
     def submit(self, request: DecodeRequest) -> None:
         """Queue a request by (priority, arrival); see `Decoder.submit`."""
-        self._check_lengths(request)
+        self._check(request)
         trajectory = Trajectory(
             request,
             self._arrivals,
@@ -62,10 +68,18 @@ class Admission:
             )
         bisect.insort(self.waiting, trajectory, key=_order)
 
-    def _check_lengths(self, request: DecodeRequest) -> None:
+    def _check(self, request: DecodeRequest) -> None:
         name, n_tokens, max_new_tokens = request.candidate_id, len(request.token_ids), request.law.max_new_tokens
+        if any(name == other.request.candidate_id for other in (*self.running, *self.waiting)):
+            raise ProblemError(f"{name}: a request of this id is still running; give each one an id of its own")
         if not 0 < request.prompt_length <= n_tokens:
             raise ProblemError(f"{name}: its prompt is empty; give at least one token")
+        unknown = request.token_ids[(request.token_ids < 0) | (request.token_ids >= self._target.vocab_size)]
+        if len(unknown):
+            raise ProblemError(
+                f"{name}: {self._target.name} has no token {unknown[0]}, only 0 to {self._target.vocab_size - 1}; "
+                f"use its own tokenizer"
+            )
         if n_tokens - request.prompt_length >= max_new_tokens:
             raise ProblemError(f"{name}: it has its {max_new_tokens} new tokens already; raise max_new_tokens")
         if n_tokens >= self._target.max_context:

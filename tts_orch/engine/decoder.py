@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from typing import Final
 
 import numpy as np
 import torch
@@ -24,22 +25,24 @@ from tts_orch.engine.trajectory import Trajectory
 from tts_orch.engine.verification import Walk, verify
 from tts_orch.policies.drafting.draft_tree import Drafter, DraftTree, TrajectoryStart, VerifiedStep
 from tts_orch.policies.drafting.node_budget import NodeBudget
-from tts_orch.records import Chunk, DecodeRequest, FinishReason, IntArray
+from tts_orch.records import Chunk, DecodeRequest, FinishReason, FloatArray, IntArray
 
 __all__ = ["Counters", "Decoder"]
+
+_NO_LAW: Final = "the target's logits at position {} are not numbers, or the sampling law excludes every token"
 
 
 @dataclass(slots=True)
 class Counters:
     """What a decoder has done so far; times in seconds.
 
-    `decoding_steps` counts every trajectory's verify steps, `passes` the forward passes they were packed into, so
-    `committed_tokens / decoding_steps` is the acceptance length tau. Prefill commits nothing: the first token of a
+    `verify_steps` counts every trajectory's verify steps, `passes` the forward passes they were packed into, so
+    `committed_tokens / verify_steps` is the acceptance length tau. Prefill commits nothing: the first token of a
     trajectory comes from its first verify step.
     """
 
     committed_tokens: int = 0
-    decoding_steps: int = 0
+    verify_steps: int = 0
     passes: int = 0
     draft_nodes: int = 0
     accepted_nodes: int = 0
@@ -78,11 +81,12 @@ class Decoder:
         self.drafter = drafter
         self.counters = Counters()
         self._prefill_chunk = config.prefill_chunk
-        self._admission = Admission(target, config)
+        max_nodes = 0 if drafter is None else config.max_nodes
+        self._admission = Admission(target, config, max_nodes)
         self._observed: dict[tuple[str, bytes], int] = {}  # positions of a prompt that a scope has learned
         self._budget: NodeBudget | None = None
-        if drafter is not None and config.max_nodes:
-            self._budget = NodeBudget(config.max_nodes)
+        if max_nodes:
+            self._budget = NodeBudget(max_nodes)
             cost_model = cost_model or target.measure_cost(config.max_batch)
         self.cost_model = cost_model
 
@@ -95,7 +99,8 @@ class Decoder:
         """Queue a request.
 
         Raises:
-            ProblemError: its tokens leave no room for output, or would never fit into the memory for keys and values.
+            ProblemError: its name is taken, its tokens are unknown to the target, leave no room for output, or would never
+                fit into the memory for keys and values.
         """
         self._admission.submit(request)
 
@@ -149,7 +154,9 @@ class Decoder:
         plans = []
         for trajectory, tree in zip(decoding, trees, strict=True):
             deepest = int(tree.depth.max())
-            if trajectory in self._admission.running and self._admission.reserve(trajectory, trajectory.length + deepest):
+            if trajectory in self._admission.running and self._admission.reserve(
+                trajectory, trajectory.length + deepest
+            ):
                 root = trajectory.token_ids[-1:]
                 entry = Entry(root, trajectory.length - 1, trajectory.pages, tree, trajectory.draft_pages)
                 plans.append(_Plan(trajectory, entry))
@@ -160,7 +167,7 @@ class Decoder:
     def _plan_prefills(self) -> list[_Plan]:
         plans, room = [], self._prefill_chunk
         for trajectory in [t for t in self._admission.running if t.is_prefilling]:
-            if room == 0 or not self._admission.reserve(trajectory, trajectory.length):
+            if room == 0:
                 break
             end = min(trajectory.computed + room, trajectory.length - 1)
             tokens = trajectory.token_ids[trajectory.computed : end]
@@ -169,7 +176,9 @@ class Decoder:
             if not self._drafts(trajectory):
                 first = len(tokens)
             first_logit = min(max(first, 0), len(tokens))
-            plans.append(_Plan(trajectory, Entry(tokens, trajectory.computed, trajectory.pages, first_logit=first_logit)))
+            plans.append(
+                _Plan(trajectory, Entry(tokens, trajectory.computed, trajectory.pages, first_logit=first_logit))
+            )
         return plans
 
     def _draft(self, decoding: Sequence[Trajectory], other_rows: int) -> list[DraftTree]:
@@ -192,6 +201,7 @@ class Decoder:
         started = time.perf_counter()
         batch = pack([plan.entry for plan in plans])
         logits = self.target.forward(batch, self._admission.pages)
+        self.target.synchronise()
         elapsed = time.perf_counter() - started
         if self.cost_model is not None:
             self.cost_model.observe(batch.n_rows, elapsed)
@@ -205,21 +215,24 @@ class Decoder:
 
     def _learn_prompts(self, plans: Sequence[_Plan], logits: torch.Tensor) -> None:
         for plan in plans:
-            trajectory, entry = plan.trajectory, plan.entry
-            n_tokens = len(entry.token_ids)
-            n_wanted = n_tokens - entry.first_logit
-            if n_wanted and self.drafter is not None:
-                statistics = raw_statistics(logits[plan.first_row : plan.first_row + n_wanted])
-                start = entry.start + entry.first_logit
-                probs = np.exp(statistics.top_log_probs)
-                self.drafter.observe_prompt(trajectory.request.candidate_id, start, statistics.top_ids, probs)
-                learned = min(entry.start + n_tokens, trajectory.request.prompt_length)
-                self._observed[_prompt_key(trajectory)] = learned
+            trajectory, n_tokens = plan.trajectory, len(plan.entry.token_ids)
+            n_wanted = n_tokens - plan.entry.first_logit
+            if n_wanted:
+                self._learn_prompt(plan, raw_statistics(logits[plan.first_row : plan.first_row + n_wanted]))
             trajectory.computed += n_tokens
             self.counters.prefill_tokens += n_tokens
             if not trajectory.is_prefilling:
                 trajectory.observe_from = trajectory.length
                 self._admission.share(trajectory)
+
+    def _learn_prompt(self, plan: _Plan, statistics: RawStatistics) -> None:
+        trajectory, entry = plan.trajectory, plan.entry
+        if self.drafter is None or np.isnan(statistics.self_certainties).any():
+            return
+        start, probs = entry.start + entry.first_logit, np.exp(statistics.top_log_probs)
+        self.drafter.observe_prompt(trajectory.request.candidate_id, start, statistics.top_ids, probs)
+        learned = min(entry.start + len(entry.token_ids), trajectory.request.prompt_length)
+        self._observed[_prompt_key(trajectory)] = learned
 
     def _verify(self, plans: Sequence[_Plan], logits: torch.Tensor) -> list[Chunk]:
         if not plans:
@@ -250,7 +263,10 @@ class Decoder:
         chunks, moves, ended, row = [], [], [], 0
         for plan, walk in zip(plans, walks, strict=True):
             trajectory, start = plan.trajectory, plan.trajectory.length
-            n, reason = trajectory.commit(walk.tokens)
+            drawn = _drawn(walk, statistics.self_certainties[row : row + len(walk.nodes)])
+            n, reason = trajectory.commit(drawn)
+            if reason is None and len(drawn) < len(walk.tokens):
+                reason = FinishReason.ERROR
             accepted = walk.nodes[1 : n + 1]
             trajectory.computed = start + len(accepted)
             moves.append(_moves(trajectory, start, accepted))
@@ -266,9 +282,11 @@ class Decoder:
                     verify_steps=1,
                     draft_nodes=plan.entry.n_drafts,
                     finish_reason=reason,
+                    message=_NO_LAW.format(trajectory.length) if reason is FinishReason.ERROR else "",
                 )
             )
-            self._learn(plan, walk, n, statistics, rows)
+            if n:
+                self._learn(plan, walk, n, statistics, rows)
             self._count(plan, n, len(accepted))
             row += len(walk.nodes)
             if reason is not None:
@@ -296,7 +314,7 @@ class Decoder:
 
     def _count(self, plan: _Plan, n_committed: int, n_accepted: int) -> None:
         self.counters.committed_tokens += n_committed
-        self.counters.decoding_steps += 1
+        self.counters.verify_steps += 1
         self.counters.draft_nodes += plan.entry.n_drafts
         self.counters.accepted_nodes += n_accepted
 
@@ -318,7 +336,15 @@ def _prompt_key(trajectory: Trajectory) -> tuple[str, bytes]:
     return request.scope, request.token_ids[: request.prompt_length].tobytes()
 
 
-def _moves(trajectory: Trajectory, start: int, accepted: Sequence[int]) -> tuple[IntArray, IntArray, IntArray, IntArray]:
+def _drawn(walk: Walk, self_certainties: FloatArray) -> list[int]:
+    """Return the tokens of a walk up to where its logits are not numbers, or its law gave none."""
+    is_lost = np.isnan(self_certainties) | (np.array(walk.tokens) < 0)
+    return walk.tokens[: int(is_lost.argmax())] if is_lost.any() else walk.tokens
+
+
+def _moves(
+    trajectory: Trajectory, start: int, accepted: Sequence[int]
+) -> tuple[IntArray, IntArray, IntArray, IntArray]:
     """Return from which (page, offset) to which (page, offset) the keys of accepted nodes go."""
     positions = np.arange(start, start + len(accepted), dtype=np.int32)
     source = draft_place(np.asarray(trajectory.draft_pages, np.int32), np.asarray(accepted, np.int32))

@@ -93,7 +93,14 @@ class KVPages:
         return PAGE * int(self._starts[layer])
 
     def write(self, layer: int, key: Tensor, value: Tensor, write_page: IntArray, write_offset: IntArray) -> None:
-        """Put the keys and values `[R, kv_heads, head_dim]` of `R` rows at `(write_page, write_offset)` (`[R]` each)."""
+        """Put the keys and values `[R, kv_heads, head_dim]` of `R` rows at `(write_page, write_offset)` (`[R]` each).
+
+        Raises:
+            ValueError: the layer's pages are for other sizes.
+        """
+        size = (int(self._kv_heads[layer]), int(self._head_dims[layer]))
+        if not key.shape[1:] == value.shape[1:] == size:
+            raise ValueError(f"layer {layer} has keys {(*key.shape[1:],)} and values {(*value.shape[1:],)}, not {size}")
         if self.layout == "canonical":
             write_rows(
                 team(),

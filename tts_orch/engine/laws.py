@@ -20,7 +20,7 @@ from torch import Tensor
 
 from tts_orch.engine import noise, row_kernels
 from tts_orch.engine.truncation import descending, truncate
-from tts_orch.errors import ConfigError, RunError
+from tts_orch.errors import ConfigError
 from tts_orch.records import FloatArray, IntArray, SamplingParams
 
 __all__ = ["RawStatistics", "TrajectoryLaw", "draw", "process", "raw_statistics"]
@@ -150,10 +150,7 @@ def draw(
         greedy: `[R]` rows whose largest weight is taken without noise.
 
     Returns:
-        `[R]` token ids.
-
-    Raises:
-        RunError: a row gives no token a chance, as when the target's logits are not numbers.
+        `[R]` token ids; -1 where a row gives no token a chance, as when the target's logits are not numbers.
     """
     tokens = np.empty(len(processed), np.int64)
     if greedy.any():
@@ -163,8 +160,6 @@ def draw(
         drawn = ~greedy
         rows = processed[torch.from_numpy(drawn)] if greedy.any() else processed
         tokens[drawn] = _keyed_argmax(rows, seeds[drawn], positions[drawn])
-    if (tokens < 0).any():
-        raise RunError("the target gave a row of logits without any number: no token can be drawn")
     return tokens
 
 

@@ -22,7 +22,7 @@ __all__ = ["build_once", "cache_folder", "file_digest"]
 
 _CHUNK_BYTES: Final = 1 << 20
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def cache_folder() -> Path:
@@ -48,7 +48,7 @@ def build_once(name: str, what: str, build: Callable[[Path], None]) -> Path:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(f"{folder}.lock"):
             if not folder.is_dir():
-                _logger.info("preparing %s in %s: about half a minute, the first time only", what, folder)
+                logger.info("preparing %s in %s: about half a minute, the first time only", what, folder)
                 _build(folder, build)
     except OSError as error:
         reason = error.strerror or str(error)
@@ -89,7 +89,7 @@ def _remember(file: Path, text: str) -> None:
             unfinished.write(text)
         Path(unfinished.name).rename(file)
     except OSError as error:
-        _logger.debug("%s: not remembered: %s", file, error)
+        logger.debug("%s: not remembered: %s", file, error)
 
 
 def _sha256(file: Path) -> str:

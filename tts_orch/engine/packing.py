@@ -97,7 +97,8 @@ def pack(entries: Sequence[Entry]) -> PackedBatch:
     sizes = [len(r.token_ids) for r in rows]
     starts = np.concatenate([[0], np.cumsum(sizes)]).astype(np.int32)
     wanted = [
-        np.arange(start + entry.first_logit, end) for start, end, entry in zip(starts[:-1], starts[1:], entries, strict=True)
+        np.arange(start + entry.first_logit, end)
+        for start, end, entry in zip(starts[:-1], starts[1:], entries, strict=True)
     ]
     page_table = np.full((len(entries), max(len(entry.pages) for entry in entries)), -1, np.int32)
     for i, entry in enumerate(entries):

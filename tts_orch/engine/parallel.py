@@ -27,13 +27,15 @@ __all__ = ["on_every_thread", "take_task", "team"]
 _STATE, _LOCK, _BODY, _DATA, _LIMIT = 0, 8, 16, 17, 18
 _ACTIVE, _OPEN, _GENERATION = 2**15 - 1, 2**15, 2**16
 
-_SPINS = 30_000  # about 0.1 ms: longer than from one kernel of a pass to the next
+_SPINS = 600_000  # about 0.2 ms: longer than from one kernel of a pass to the next
+_PATIENCE = 10_000  # spins before the caller offers its core to a helper that is late
 _NAP_US = 50
 _NAPS = 400  # then the helper sleeps until the next kernel
 
 _POINTER = ir.IntType(8).as_pointer()
 _REGION = ir.FunctionType(ir.VoidType(), [_POINTER])
 _INT64 = ir.IntType(64)
+_yield_core = types.ExternalFunction("sched_yield", types.int32())
 _usleep = types.ExternalFunction("usleep", types.int32(types.uint32))
 
 
@@ -95,8 +97,8 @@ def _lead(control: NDArray[np.int64], n_threads: int, body: int, data: int) -> N
     waited = 0
     while _atomic_load(control, _STATE) & _ACTIVE:
         waited += 1
-        if waited > _SPINS:
-            _usleep(0)  # let the helper have the core
+        if waited > _PATIENCE:
+            _yield_core()
     _exchange_if(control, _LOCK, 1, 0)
 
 

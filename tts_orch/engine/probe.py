@@ -22,12 +22,14 @@ if TYPE_CHECKING:
 __all__ = ["fingerprint", "is_bit_stable", "matches_stock", "probe_tokens"]
 
 _LENGTH = 72
-"""Tokens of the probe: more than a page, so that pages are merged."""
+"""Tokens of the probe: more than a page, so that pages are merged. A model that reads less is probed with less."""
+_N_IN_TREES = 6
+"""How many of them come once more as nodes of a tree."""
 
 
-def probe_tokens(vocab_size: int, max_context: int) -> IntArray:
-    """Return `[n]` the probe's tokens: fixed, spread over the vocabulary."""
-    n = min(_LENGTH, max_context - 1)
+def probe_tokens(vocab_size: int, context_limit: int) -> IntArray:
+    """Return `[n]` the probe's tokens: fixed, spread over the vocabulary, no more than the model can read."""
+    n = min(_LENGTH, context_limit)
     steps = np.arange(1, n + 1, dtype=np.int64)
     return ((steps * 7919 + 31) % vocab_size).astype(np.int32)
 
@@ -42,9 +44,10 @@ def _prefill(target: Target, tokens: IntArray, sizes: list[int]) -> torch.Tensor
     return torch.cat(logits)
 
 
-def _in_trees(target: Target, tokens: IntArray, n_checked: int) -> torch.Tensor:
+def _in_trees(target: Target, tokens: IntArray) -> torch.Tensor:
     """Return the logits of the last tokens as nodes of trees with wrong branches, beside another sequence."""
     n, n_pages = len(tokens), -(-len(tokens) // PAGE)
+    n_checked = min(_N_IN_TREES, n - 2)
     pages = target.new_pages(2 * n_pages + 2)
     first, second = list(range(n_pages)), list(range(n_pages, 2 * n_pages))
     root = n - n_checked
@@ -83,8 +86,9 @@ def _bushy(path: IntArray, vocab_size: int) -> DraftTree:
 
 def matches_stock(target: Target, tokens: IntArray, stock: torch.Tensor) -> bool:
     """Whether packed logits equal the stock forward's up to rounding of the weights' type."""
-    ours = torch.cat([_prefill(target, tokens, [len(tokens)]), _in_trees(target, tokens, 6)])
-    want = torch.cat([stock, stock[-6:]])
+    in_trees = _in_trees(target, tokens)
+    ours = torch.cat([_prefill(target, tokens, [len(tokens)]), in_trees])
+    want = torch.cat([stock, stock[-len(in_trees) :]])
     spread = float(want.float().std()) or 1.0
     tolerance = {torch.float64: 1e-6, torch.float32: 1e-3}.get(target.dtype, 0.25)
     return float((ours.float() - want.float()).abs().max()) <= tolerance * spread * 10
@@ -93,13 +97,15 @@ def matches_stock(target: Target, tokens: IntArray, stock: torch.Tensor) -> bool
 def is_bit_stable(target: Target, tokens: IntArray) -> bool:
     """Whether a row's logits are the same bits alone, in any chunking, and in a tree beside another sequence."""
     n = len(tokens)
-    whole = _prefill(target, tokens, [n])
-    chunked = _prefill(target, tokens, [n // 2, 7, n - n // 2 - 7 - 9, *[1] * 9])
-    return torch.equal(whole, chunked) and torch.equal(whole[-6:], _in_trees(target, tokens, 6))
+    half, n_alone = n // 2, n // 8
+    rest = n - half - n_alone
+    whole, in_trees = _prefill(target, tokens, [n]), _in_trees(target, tokens)
+    chunked = _prefill(target, tokens, [half, rest // 3, rest - rest // 3, *[1] * n_alone])
+    return torch.equal(whole, chunked) and torch.equal(whole[-len(in_trees) :], in_trees)
 
 
 def fingerprint(target: Target) -> str:
     """Return a digest of the probe's logits and of what they were computed with."""
-    tokens = probe_tokens(target.vocab_size, target.max_context)
+    tokens = probe_tokens(target.vocab_size, target.context_limit)
     logits = _prefill(target, tokens, [len(tokens)]).float().cpu().numpy()
     return hashlib.blake2b(logits.tobytes() + target.numerics.encode(), digest_size=8).hexdigest()

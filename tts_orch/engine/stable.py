@@ -2,43 +2,26 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 from torch import nn
 
 from tts_orch.engine.stable_activation import UNSTABLE_ACTIVATIONS, StableActivation, kind_of
 from tts_orch.engine.stable_linear import StableLinear
+from tts_orch.engine.stable_norm import norm_twin
 from tts_orch.engine.threads import reserve_for_kernels
 
-__all__ = ["StabilityReport", "stabilise"]
+__all__ = ["stabilise"]
 
 
-@dataclass(frozen=True, slots=True)
-class StabilityReport:
-    """What `stabilise` found.
-
-    Attributes:
-        n_replaced: modules that were replaced.
-        reason: what has no stable twin, for a message; empty if everything has one.
-    """
-
-    n_replaced: int
-    reason: str
-
-    @property
-    def is_stable(self) -> bool:
-        """Whether every linear and activation found has a stable twin."""
-        return not self.reason
-
-
-def stabilise(model: nn.Module) -> StabilityReport:
-    """Replace, in place, every linear and activation of a CPU model that has a stable twin.
+def stabilise(model: nn.Module) -> str:
+    """Replace, in place, every linear, activation and normalisation of a CPU model that has a stable twin.
 
     Weights shared with an embedding stay with the embedding, all others are freed. What is left to torch is short and
     elementwise: it keeps one thread.
+
+    Returns:
+        What has no stable twin, for a message; empty if everything has one.
     """
-    n_replaced = 0
     missing: set[str] = set()
     for parent in list(model.modules()):
         for name, module in list(parent.named_children()):
@@ -49,10 +32,9 @@ def stabilise(model: nn.Module) -> StabilityReport:
                 continue
             if twin is not None:
                 setattr(parent, name, twin)
-                n_replaced += 1
     if not missing:
         reserve_for_kernels()
-    return StabilityReport(n_replaced, ", ".join(sorted(missing)))
+    return ", ".join(sorted(missing))
 
 
 def _stable_twin(module: nn.Module) -> nn.Module | None:
@@ -61,6 +43,9 @@ def _stable_twin(module: nn.Module) -> nn.Module | None:
     Raises:
         TypeError: there is none for this module.
     """
+    norm = norm_twin(module)
+    if norm is not None:
+        return norm
     kind = kind_of(module)
     if kind is not None:
         return StableActivation(kind)

@@ -24,8 +24,8 @@ from tts_orch.engine.kv_pages import KVPages
 from tts_orch.engine.model_files import locate, weights_id
 from tts_orch.engine.packing import PAGE, Entry, PackedBatch, pack
 from tts_orch.engine.probe import fingerprint, is_bit_stable, matches_stock, probe_tokens
-from tts_orch.engine.threads import set_threads
-from tts_orch.errors import TargetError
+from tts_orch.engine.threads import n_threads, set_threads
+from tts_orch.errors import ConfigError, TargetError, first_line
 from tts_orch.policies.drafting.draft_tree import DraftTree
 
 __all__ = ["Target", "load_target"]
@@ -48,6 +48,7 @@ class Target:
         numerics: what is really promised.
         fingerprint: digest of the probe's logits; equal fingerprints draw equal tokens from equal seeds.
         vocab_size: columns of the logits that are real tokens.
+        context_limit: positions the model can read, whatever is served.
 
     Raises:
         TargetError: the model's attention or state cannot be served.
@@ -69,17 +70,19 @@ class Target:
         self.weights_id = weights_id
         self.device = next(model.parameters()).device
         self.dtype = next(model.parameters()).dtype
-        text = model.config.get_text_config()
-        self._n_layers: int = text.num_hidden_layers
-        self._kv_heads: int = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
-        self._head_dim: int = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
-        head_rows = model.get_output_embeddings().weight.shape[0]
-        self.vocab_size = min(head_rows, len(tokenizer)) if tokenizer is not None else head_rows
-        self.max_context = min(max_context or _context_limit(text), _context_limit(text))
-        self.eos_ids = _eos_ids(model, tokenizer)
         self.numerics = numerics
-        self._adopt()
-        self.fingerprint = fingerprint(self)
+        try:
+            self._read_sizes()
+            self._adopt()
+            self.fingerprint = fingerprint(self)
+        except TargetError:
+            raise
+        except Exception as error:  # whatever modelling code raises when it is not what we take it for
+            raise TargetError(
+                f"{name}: cannot be served ({first_line(error)}); choose a causal language model with plain attention"
+            ) from error
+        self.max_context = min(max_context or self.context_limit, self.context_limit)
+        self.eos_ids = _eos_ids(model, tokenizer)
 
     @property
     def bytes_per_page(self) -> int:
@@ -126,57 +129,75 @@ class Target:
 
     def measure_cost(self, max_batch: int, context: int = 256) -> CostModel:
         """Time passes of growing size, drafts spread over up to `max_batch` trajectories of `context` positions."""
-        context = min(context, self.max_context - PAGE)
+        context = max(1, min(context, self.max_context, self.context_limit - PAGE))
+        deepest = min(PAGE, self.context_limit - context)
         n_pages = -(-context // PAGE) + 1
         n_places = min(max_batch, 8)
         pages = self.new_pages(n_places * (n_pages + 1))
 
         def run(n_rows: int) -> float:
-            batch = pack(_example_entries(n_rows, max_batch, context, n_pages, n_places))
+            batch = pack(_example_entries(n_rows, max_batch, context, deepest, n_pages, n_places))
             started = time.perf_counter()
             self.forward(batch, pages)
-            self._synchronise()
+            self.synchronise()
             return time.perf_counter() - started
 
         return CostModel.measure(run, max_rows=max(64, 3 * max_batch))
 
+    def synchronise(self) -> None:
+        """Wait until the device has done what it was given; CPUs are always done."""
+        if self.device.type == "cuda":
+            torch.cuda.synchronize(self.device)
+
+    def _read_sizes(self) -> None:
+        text = self.model.config.get_text_config()
+        self._n_layers: int = text.num_hidden_layers
+        self._kv_heads: int = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
+        self._head_dim: int = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
+        self.vocab_size: int = self.model.get_output_embeddings().weight.shape[0]
+        if self.tokenizer is not None:
+            self.vocab_size = min(self.vocab_size, len(self.tokenizer))
+        self.context_limit = _context_limit(text)
+
     def _adopt(self) -> None:
         """Exchange attention and, for `bitwise`, linears and activations; refuse what comes out different."""
-        tokens = probe_tokens(self.vocab_size, self.max_context)
+        tokens = probe_tokens(self.vocab_size, self.context_limit)
         with torch.inference_mode():
             stock = self.model(input_ids=self._tensor(tokens)[None], use_cache=False).logits[0, :, : self.vocab_size]
         stock = stock.clone()
         attention.register()
         self.model.set_attn_implementation(attention.NAME)
         if self.numerics == "bitwise":
-            report = stable.stabilise(self.model)
-            if not report.is_stable:
-                logger.warning("%s: no bit-stable kernel for %s; numerics: fast", self.name, report.reason)
-                self.numerics = "fast"
+            unstable = stable.stabilise(self.model)
+            if unstable:
+                logger.warning("%s: no bit-stable kernel for %s; numerics: fast", self.name, unstable)
+                self._fall_back()
             elif not is_bit_stable(self, tokens):
                 logger.warning("%s: its forward is not bit-stable on this machine; numerics: fast", self.name)
-                self.numerics = "fast"
+                self._fall_back()
         if not matches_stock(self, tokens, stock):
             raise TargetError(
                 f"{self.name}: its packed forward differs from the model's own, so its attention or state cannot be "
                 f"served; choose another target"
             )
 
+    def _fall_back(self) -> None:
+        self.numerics = "fast"
+        set_threads(n_threads())  # `stabilise` left torch one
+
     def _tensor(self, values: np.ndarray) -> torch.Tensor:
         return torch.from_numpy(np.asarray(values, np.int64)).to(self.device)
 
-    def _synchronise(self) -> None:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
 
-
-def _example_entries(n_rows: int, max_batch: int, context: int, n_pages: int, n_places: int) -> list[Entry]:
+def _example_entries(
+    n_rows: int, max_batch: int, context: int, deepest: int, n_pages: int, n_places: int
+) -> list[Entry]:
     n_entries = min(n_rows, max_batch)
     sizes = [n_rows // n_entries + (i < n_rows % n_entries) for i in range(n_entries)]
     entries = []
     for i, size in enumerate(sizes):
         first = (i % n_places) * (n_pages + 1)
-        tree = DraftTree.chain(1, [1] * min(size - 1, PAGE))
+        tree = DraftTree.chain(1, [1] * min(size - 1, deepest))
         places = list(range(first, first + n_pages))
         entries.append(Entry(np.ones(1, np.int32), context - 1, places, tree, [first + n_pages]))
     return entries
@@ -194,7 +215,11 @@ def _context_limit(text: Any) -> int:
 
 def _eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None) -> tuple[int, ...]:
     generation = getattr(model, "generation_config", None)
-    found = [getattr(generation, "eos_token_id", None), model.config.eos_token_id, getattr(tokenizer, "eos_token_id", None)]
+    found = [
+        getattr(generation, "eos_token_id", None),
+        model.config.eos_token_id,
+        getattr(tokenizer, "eos_token_id", None),
+    ]
     ids = {i for value in found if value is not None for i in (value if isinstance(value, list) else [value])}
     return tuple(sorted(ids))
 
@@ -203,10 +228,11 @@ def load_target(config: EngineConfig) -> Target:
     """Load the model that `config` names, from the demo, a folder, a GGUF file or the hub.
 
     Raises:
+        ConfigError: there is no such device.
         TargetError: it cannot be found, read or served.
     """
+    device = _device(config.device)
     place = locate(config.target)
-    device = torch.device(_device(config.device))
     dtype = _dtype(config.dtype, device)
     if device.type == "cpu":
         set_threads(config.threads or os.cpu_count() or 1)
@@ -216,11 +242,10 @@ def load_target(config: EngineConfig) -> Target:
         tokenizer = AutoTokenizer.from_pretrained(place, **options)
         model = AutoModelForCausalLM.from_pretrained(place, config=architecture, dtype=dtype, **options)
         model = torch.nn.Module.to(model, device)  # the model's own `to` hides its types
-    except (OSError, ValueError, ImportError) as error:
-        reason = str(error).strip().splitlines()[0]
+    except Exception as error:  # each file format and architecture has its own ways to fail
         raise TargetError(
-            f"{config.target}: cannot load the target model ({reason}); give `smollm2`, a local folder, a .gguf file or "
-            f"a hub id"
+            f"{config.target}: cannot load the target model ({first_line(error)}); give `smollm2`, a local "
+            f"folder, a .gguf file or a hub id"
         ) from None
     stable_wanted = device.type == "cpu" and dtype == torch.float32
     numerics = ("bitwise" if stable_wanted else "fast") if config.numerics == "auto" else config.numerics
@@ -236,10 +261,13 @@ def load_target(config: EngineConfig) -> Target:
     )
 
 
-def _device(name: str) -> str:
-    if name != "auto":
-        return name
-    return "cuda" if torch.cuda.is_available() else "cpu"
+def _device(name: str) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        return torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"device: there is no {name!r}; give `auto`, `cpu` or `cuda`") from None
 
 
 def _dtype(name: str, device: torch.device) -> torch.dtype:

@@ -32,7 +32,7 @@ class Walk:
         position: absolute position of the root.
         first_row: row of the root in the logits; the tree's rows follow in order.
         nodes: nodes visited, root first; `nodes[1:]` were accepted.
-        tokens: tokens drawn at them.
+        tokens: tokens drawn at them; the last is -1 if its law gave none.
     """
 
     tree: DraftTree
@@ -49,7 +49,7 @@ class Walk:
         return self.first_row + self.nodes[-1]
 
     def descend(self, token: int) -> bool:
-        """Take the token drawn at the current node and return whether a child holds it."""
+        """Take the token drawn at the current node, -1 for none, and return whether a child holds it."""
         self.tokens.append(token)
         for child in self.tree.children[self.nodes[-1]]:
             if self.tree.token[child] == token:

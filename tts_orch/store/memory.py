@@ -74,7 +74,7 @@ class MemoryStore:
         """
         unpack(blob)
         with self._lock:
-            log = self._use(scope)
+            log = self._find_or_make(scope)
             if sequence <= log.sequences.get(writer, -1):
                 self._duplicates += 1
                 return
@@ -91,7 +91,7 @@ class MemoryStore:
     def read(self, scope: str, after_id: int) -> LogRead:
         """Return entries after an id, some 16 MiB of them at most."""
         with self._lock:
-            log = self._use(scope)
+            log = self._find(scope)
             if after_id < log.snapshot.log_id:
                 return LogRead((), has_gap=True)
             entries, n_bytes = [], 0
@@ -104,7 +104,7 @@ class MemoryStore:
     def snapshot(self, scope: str) -> Snapshot:
         """Return the folded beginning of a scope's log, an empty one if nothing was folded."""
         with self._lock:
-            return self._use(scope).snapshot
+            return self._find(scope).snapshot
 
     def statistics(self) -> StoreStatistics:
         """Return the counters."""
@@ -119,12 +119,19 @@ class MemoryStore:
                 dropped_scopes=self._dropped,
             )
 
-    def _use(self, scope: str) -> _ScopeLog:
+    def _find(self, scope: str) -> _ScopeLog:
+        """Return a scope's log, an empty one that is not kept where there is none."""
         if scope not in self._scopes:
-            self._scopes[scope] = _ScopeLog(self._last_id)
-            self._size_bytes += self._scopes[scope].size_bytes
+            return _ScopeLog(self._last_id)
         self._scopes.move_to_end(scope)
         return self._scopes[scope]
+
+    def _find_or_make(self, scope: str) -> _ScopeLog:
+        log = self._find(scope)
+        if scope not in self._scopes:
+            self._scopes[scope] = log
+            self._size_bytes += log.size_bytes
+        return log
 
     def _drop_scopes(self) -> None:
         while self._size_bytes > self._max_bytes:

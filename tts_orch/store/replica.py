@@ -21,7 +21,7 @@ from tts_orch.store.wire import pack
 
 __all__ = ["Replica", "ReplicaStatistics", "SharingDrafter"]
 
-_logger = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 _LONGEST_PAUSE_S = 5.0
 
@@ -161,7 +161,7 @@ class Replica:
         try:
             (self._drafter.reload if is_reload else self._drafter.merge)(delta)
         except ValueError as error:
-            _logger.warning("shared statistics refused: %s", error)
+            logger.warning("shared statistics refused: %s", error)
             self._count(rejected=1)
         else:
             self._count(merged_contexts=delta.contexts.n_contexts, reloads=int(is_reload))
@@ -185,7 +185,7 @@ class Replica:
             self._receive()
         except Exception as error:
             if self._failures_in_a_row == 0:
-                _logger.warning("statistics store: %s; decoding goes on with local statistics", error)
+                logger.warning("statistics store: %s; decoding goes on with local statistics", error)
             self._failures_in_a_row = min(self._failures_in_a_row + 1, 16)
             with self._lock:
                 self._count(failures=1)
@@ -195,7 +195,7 @@ class Replica:
     def _send(self) -> None:
         while (batch := self._in_flight or self._next_batch()) is not None:
             self._in_flight = batch
-            if batch.scope in self._scopes:
+            if batch.scope in self._scopes_in_use():
                 self._follow(batch.scope, batch.sequence)
             self._log.append(batch.scope, self._writer, batch.sequence, batch.blob)
             self._in_flight = None
@@ -213,13 +213,21 @@ class Replica:
         return _Batch(scope, self._next_sequence - 1, contexts.n_contexts, pack(contexts))
 
     def _receive(self) -> None:
-        scopes = self._scopes
+        scopes = self._scopes_in_use()
         self._readers = {scope: reader for scope, reader in self._readers.items() if scope in scopes}
         for scope in scopes:
-            if sum(delta.contexts.n_contexts for delta, _ in self._incoming) > self._max_contexts:
+            if self._n_incoming() > self._max_contexts:
                 return  # the decoder is busy or idle; the log keeps the rest
             reader = self._follow(scope, self._next_sequence)
             self._deliver(scope, reader.poll(self._next_sequence))
+
+    def _scopes_in_use(self) -> frozenset[str]:
+        with self._lock:
+            return self._scopes
+
+    def _n_incoming(self) -> int:
+        with self._lock:
+            return sum(delta.contexts.n_contexts for delta, _ in self._incoming)
 
     def _follow(self, scope: str, next_sequence: int) -> ScopeReader:
         """Open a scope's log, before anything of it is sent, so that its snapshot has no batch that the table has."""

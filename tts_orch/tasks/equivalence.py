@@ -19,7 +19,7 @@ __all__ = ["answers_equal"]
 _LONGEST_ANSWER = 2000
 _MATHEMATICS = re.compile(r"\$|\\\(|\\\[|\\boxed")
 
-_log = logging.getLogger(__name__)
+logger = logging.getLogger(__name__)
 
 
 def answers_equal(a: str, b: str) -> bool:
@@ -44,7 +44,7 @@ def _judge(a: str, b: str) -> bool:
     try:
         return _pool().call(a, b)
     except CallLostError as error:
-        _log.warning("could not compare %.60r with %.60r (%s); they count as different", a, b, error)
+        logger.warning("could not compare %.60r with %.60r (%s); they count as different", a, b, error)
         return False
 
 

@@ -8,7 +8,7 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from tts_orch.errors import ProblemError
+from tts_orch.errors import ProblemError, first_line
 from tts_orch.records import IntArray, Problem
 
 __all__ = ["Tokenizer", "render"]
@@ -69,9 +69,8 @@ def _chat_text(problem: Problem, tokenizer: Tokenizer) -> str:
     try:
         return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
     except Exception as error:  # a template is a program of the target's author and may raise anything
-        reason = str(error).partition("\n")[0]
         raise ProblemError(
-            f"problem {problem.id!r}: the chat template refuses its turns ({reason}); mend `messages`"
+            f"problem {problem.id!r}: the chat template refuses its turns ({first_line(error)}); mend `messages`"
         ) from None
 
 

@@ -1,0 +1,55 @@
+"""Several decoders in one thread that share their work and their draft statistics as the workers of a cluster do."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+
+from tts_orch.engine.decoder import Decoder
+from tts_orch.policies.drafting.stand import Stand
+from tts_orch.records import Chunk, DecodeRequest
+from tts_orch.store.memory import MemoryStore
+from tts_orch.store.replica import Replica
+
+_NEVER_S = 3600.0
+
+
+class Workers:
+    """Takes requests in turn; after every step what the drafters learned goes through one store.
+
+    The replicas' threads sleep: exchanges are made here, so that every run is the same.
+    """
+
+    def __init__(self, decoders: Sequence[Decoder]) -> None:
+        store = MemoryStore()
+        self._decoders = decoders
+        self._turns = itertools.cycle(decoders)
+        self.replicas = [
+            Replica(
+                decoder.drafter,
+                store,
+                f"worker-{i}",
+                interval_s=_NEVER_S,
+                clock=itertools.count(step=2 * int(_NEVER_S)).__next__,  # each look at it is later than the interval
+            )
+            for i, decoder in enumerate(decoders)
+            if isinstance(decoder.drafter, Stand)
+        ]
+
+    @property
+    def is_idle(self) -> bool:
+        return all(decoder.is_idle for decoder in self._decoders)
+
+    def submit(self, request: DecodeRequest) -> None:
+        next(self._turns).submit(request)
+
+    def step(self) -> list[Chunk]:
+        chunks = [chunk for decoder in self._decoders for chunk in decoder.step()]
+        for replica in self.replicas:
+            replica.apply()
+            replica._exchange()
+        return chunks
+
+    def close(self) -> None:
+        for replica in self.replicas:
+            replica.close()

@@ -1,0 +1,94 @@
+"""What the README and the examples show must work; only the model is missing here."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import re
+import runpy
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from unittest.mock import create_autospec
+
+import pytest
+
+import tts_orch
+from tts_orch.config import MajorityVote
+from tts_orch.orchestrator import Orchestrator
+from tts_orch.policies.search.majority_vote import majority_vote
+from tts_orch.records import Candidate, FinishReason, Problem, SearchResult
+from tts_orch.testing import FakeSearchContext, fake_candidate
+
+ROOT = Path(__file__).parents[2]
+EXAMPLE = str(ROOT / "examples" / "own_policy.py")
+Script = dict[tuple[int, ...], "str | Candidate | None"]
+
+
+def failure(*path: int) -> Candidate:
+    return replace(fake_candidate("trap", finish_reason=FinishReason.ERROR), path=path)
+
+
+def ask(script: Script) -> tuple[SearchResult, FakeSearchContext]:
+    policy = runpy.run_path(EXAMPLE)["ask_until_agreed"]
+    context = FakeSearchContext(script)
+    return asyncio.run(policy(Problem("p", "3 + 4?"), context)), context
+
+
+def second_round(*answers: str | None) -> Script:
+    return {(1, i): answer for i, answer in enumerate(answers)}
+
+
+def test_two_that_agree_are_enough() -> None:
+    result, context = ask({(0, 0): "7", (0, 1): "7"})
+    assert (result.answer, result.chosen) == ("7", (0, 0))
+    assert context.finished == [(0, 0), (0, 1)]
+
+
+def test_two_that_disagree_ask_for_more() -> None:
+    result, context = ask({(0, 0): "7", (0, 1): "8", **second_round("8", "8", None, "7", "8", "8")})
+    assert (result.answer, result.chosen) == ("8", (0, 1))
+    assert len(context.finished) == 8
+    assert [candidate.path for candidate in result.candidates] == sorted(context.finished)
+
+
+def test_failures_and_abstentions_do_not_agree() -> None:
+    script: Script = {(0, 0): failure(0, 0), (0, 1): failure(0, 1), **second_round(None, "9", None, None, None, None)}
+    result, _ = ask(script)
+    assert (result.answer, result.chosen, len(result.candidates)) == ("9", (1, 1), 8)
+    nothing, _ = ask({(0, 0): None, (0, 1): None, **second_round(*[None] * 6)})
+    assert (nothing.answer, nothing.chosen) == (None, None)
+
+
+@pytest.fixture
+def orchestrator(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Put a fake in the place of `Orchestrator` that takes the same arguments and answers every prompt with 391."""
+
+    def search(problem: str, method: Any, **options: Any) -> SearchResult:
+        context = FakeSearchContext({path: "391" for i in range(16) for path in ((i,), (0, i))})
+        policy = functools.partial(majority_vote, config=method) if isinstance(method, MajorityVote) else method
+        return asyncio.run(policy(Problem("p", problem), context))
+
+    fake = create_autospec(Orchestrator)
+    instance = fake.return_value
+    instance.__enter__.return_value = instance
+    instance.__exit__.return_value = None
+    instance.search.side_effect = search
+    monkeypatch.setattr(tts_orch, "Orchestrator", fake)
+    return fake
+
+
+def test_example_runs_as_a_program(orchestrator: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(EXAMPLE)["main"]("What is 17 * 23?")
+    assert capsys.readouterr().out == "391 by 2 candidates\n"
+    orchestrator.assert_called_once_with(target="smollm2")
+
+
+def test_block_of_the_readme_runs(orchestrator: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    (block,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    exec(compile(block, "README.md", "exec"), {})
+    assert capsys.readouterr().out.splitlines() == [
+        "391 {'391': 16.0}",
+        "1.00 tokens committed per verify step, 16 tokens in all",
+    ]
+    assert orchestrator.call_count == 1
