@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from contextlib import ExitStack, closing
 from functools import cache
 
 import pytest
@@ -97,17 +96,13 @@ def test_tokens_equal_plain_decoding(case: dict[str, object]) -> None:
         drafter = _drafter(str(case["drafter"]), architecture, law)
         return new_decoder(target, drafter, max_batch=case["max_batch"], max_nodes=case["max_nodes"])
 
-    with ExitStack() as opened:
+    def make_workers() -> Stepped:
+        return make_decoder() if case["workers"] == 1 else Workers([make_decoder(), make_decoder()])
 
-        def make_workers() -> Stepped:
-            if case["workers"] == 1:
-                return make_decoder()
-            return opened.enter_context(closing(Workers([make_decoder(), make_decoder()])))
-
-        if case["is_resumed"]:
-            outcomes = decode_with_abort(make_workers, requests, abort_after=5)
-        else:
-            outcomes = decode(make_workers(), requests)
+    if case["is_resumed"]:
+        outcomes = decode_with_abort(make_workers, requests, abort_after=5)
+    else:
+        outcomes = decode(make_workers(), requests)
     for name, outcome in outcomes.items():
         assert (outcome.tokens, outcome.reason) == (expected[name].tokens, expected[name].reason), name
         for values, wanted in (
@@ -121,9 +116,9 @@ def test_tokens_equal_plain_decoding(case: dict[str, object]) -> None:
 def test_workers_learn_from_each_other() -> None:
     """In the cases above statistics must really travel, or two workers would be twice one."""
     decoders = [new_decoder(toy_target(), _drafter("stand", "llama", "raw"), max_batch=2) for _ in range(2)]
-    with closing(Workers(decoders)) as workers:
-        decode(workers, _requests("raw"))
-        merged = [replica.statistics().merged_contexts for replica in workers.replicas]
+    workers = Workers(decoders)
+    decode(workers, _requests("raw"))
+    merged = [replica.statistics().merged_contexts for replica in workers.replicas]
     assert len(merged) == 2
     assert min(merged) > 20
     assert all(decoder.counters.committed_tokens > 20 for decoder in decoders)
