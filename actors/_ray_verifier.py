@@ -48,7 +48,9 @@ class RayVerifier:
             return cls(actor, await actor.call(_LOAD_WITHIN_S, TargetVerifierCore.load))
         except TimeoutError as error:
             actor.kill()
-            raise ClusterError(f"a worker did not load {config.target} ({first_line(error)}); see `ray logs`") from error
+            raise ClusterError(
+                f"a worker did not load {config.target} ({first_line(error)}); see `ray logs`"
+            ) from error
         except BaseException:
             actor.kill()
             raise

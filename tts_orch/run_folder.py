@@ -193,9 +193,7 @@ def _refuse_foreign_folder(path: Path) -> None:
         return
     foreign = sorted(entry.name for entry in path.iterdir() if not _is_unused(entry))
     if foreign:
-        raise RunFolderError(
-            f"{path}: holds {foreign[0]!r} but no {_MANIFEST}; give an empty or a new folder as --out"
-        )
+        raise RunFolderError(f"{path}: holds {foreign[0]!r} but no {_MANIFEST}; give an empty or a new folder as --out")
 
 
 def _check_identity(path: Path, earlier: Manifest | None, now: Manifest) -> None:

@@ -95,7 +95,11 @@ class NodeBudget:
 
     def worths(self, trees: Sequence[DraftTree]) -> NDArray[np.float64]:
         """Return the probability that each node gets accepted, for all nodes below the roots, tree by tree."""
-        columns = ([tree.source[1:] for tree in trees], [tree.slot[1:] for tree in trees], [tree.log_q[1:] for tree in trees])
+        columns = (
+            [tree.source[1:] for tree in trees],
+            [tree.slot[1:] for tree in trees],
+            [tree.log_q[1:] for tree in trees],
+        )
         kind = _kind(*map(np.concatenate, columns))
         rates = iter((self._accepted[kind] / self._tried[kind]).tolist())
         worths: list[float] = []

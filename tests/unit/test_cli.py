@@ -157,7 +157,11 @@ MISTAKES = [
     (None, ["-n", "many"], "'-n': 'many' is not a valid integer"),
     (None, ["--temperature", "nan"], "temperature: "),
     (None, ["--method", "magic"], "'magic' is not one of 'best_of_n', 'majority_vote'"),
-    (problem_file('{"id": "a", "prompt": "?"}', LONG), [], r"problems\.jsonl: problem 'long': 100 prompt tokens, but toy reads"),
+    (
+        problem_file('{"id": "a", "prompt": "?"}', LONG),
+        [],
+        r"problems\.jsonl: problem 'long': 100 prompt tokens, but toy reads",
+    ),
     (problem_file(CHAT), ["--template", "raw"], r"problems\.jsonl: problem 'chat' has `messages` only"),
     (None, ["--max-new-tokens", "5", "--min-new-tokens", "9"], "min_new_tokens: 9 is impossible; .* to max_new_tokens"),
     (None, ["--stop", "x", "--stop", ""], r"stop\.1: .* at least 1 character"),
@@ -242,7 +246,15 @@ def test_prompts_are_checked_before_anything_is_written(
 
 @pytest.mark.parametrize(
     "settings",
-    ["problems: 5", "problems: null", "method: [majority_vote]", "method: {name: [1]}", "method: 3", "out: null", "law: 1"],
+    [
+        "problems: 5",
+        "problems: null",
+        "method: [majority_vote]",
+        "method: {name: [1]}",
+        "method: 3",
+        "out: null",
+        "law: 1",
+    ],
 )
 def test_settings_of_an_odd_kind_are_one_line(settings: str, capsys: pytest.CaptureFixture[str]) -> None:
     values = {"problems": "problems.jsonl", "method": "majority_vote", "engine": {"target": "toy"}}

@@ -96,7 +96,7 @@ def test_finished_candidates_are_counted_by_problem_without_touching_the_folder(
         journal.record(found)
     journal.close()
     with (tmp_path / "candidates.jsonl").open("a") as file:
-        file.write("{\"problem_id\": \"p")  # a writer was killed, or is at work
+        file.write('{"problem_id": "p')  # a writer was killed, or is at work
     before = (tmp_path / "candidates.jsonl").read_bytes()
     assert count_finished(tmp_path) == {"p0": 2, "p1": 1}
     assert (tmp_path / "candidates.jsonl").read_bytes() == before

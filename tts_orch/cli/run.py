@@ -18,7 +18,9 @@ _RUNS: Final = Path("runs")
 @click.command(cls=SectionedCommand, params=[*run_options()])
 @click.argument("problems", type=click.Path(path_type=Path), required=False)
 @click.option("--config", type=click.Path(path_type=Path), help="YAML file of settings; options win over it.")
-@click.option("--dry-run", is_flag=True, help="Check all but the model, print the settings and the work ahead, and end.")
+@click.option(
+    "--dry-run", is_flag=True, help="Check all but the model, print the settings and the work ahead, and end."
+)
 @click.pass_context
 def run(context: click.Context, /, problems: Path | None, config: Path | None, dry_run: bool, **_options: Any) -> None:
     """Search for the answers to PROBLEMS and keep everything in a run folder.
