@@ -94,3 +94,8 @@ def test_everything_before_the_root_is_prefilled() -> None:
     assert trajectory.is_prefilling
     trajectory.computed = 2
     assert not trajectory.is_prefilling
+
+
+def test_a_stop_string_may_begin_before_a_resume() -> None:
+    a_b, c = 4, 5  # "ab", "c": the stop string "bc" begins in one and ends in the other
+    assert _trajectory([a_b]).commit([c, 2]) == (1, FinishReason.STOP_STRING)
