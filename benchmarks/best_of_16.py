@@ -35,7 +35,6 @@ from tts_orch.seeds import trajectory_seed
 from tts_orch.tasks.problems import read_problems
 from tts_orch.tasks.prompts import render
 
-
 _PAIRS = (
     ("stand", "generate"),
     ("plain", "generate"),

@@ -49,12 +49,6 @@ def other_heads() -> PreTrainedModel:
     return model
 
 
-def no_head_count() -> PreTrainedModel:
-    model = toy_llama(torch.float32)
-    model.config.num_key_value_heads = [2, 2]
-    return model
-
-
 def attention_sinks() -> PreTrainedModel:
     """Every layer hands its attention function a learned sink, which the stock one ignores here."""
 
@@ -72,9 +66,8 @@ def attention_sinks() -> PreTrainedModel:
     ("build", "reason"),
     [
         (recurrent, "num_attention_heads"),
-        (encoder_decoder, "decoder"),
+        (encoder_decoder, "cannot be served"),
         (other_heads, r"layer 0 has keys \(2, 8\)"),
-        (no_head_count, "cannot be served"),
         (attention_sinks, "s_aux"),
     ],
 )

@@ -100,7 +100,8 @@ def is_bit_stable(target: Target, tokens: IntArray) -> bool:
     half, n_alone = n // 2, n // 8
     rest = n - half - n_alone
     whole, in_trees = _prefill(target, tokens, [n]), _in_trees(target, tokens)
-    chunked = _prefill(target, tokens, [half, rest // 3, rest - rest // 3, *[1] * n_alone])
+    sizes = [half, rest // 3, rest - rest // 3, *[1] * n_alone]
+    chunked = _prefill(target, tokens, [size for size in sizes if size])
     return torch.equal(whole, chunked) and torch.equal(whole[-len(in_trees) :], in_trees)
 
 
