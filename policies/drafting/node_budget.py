@@ -95,12 +95,11 @@ class NodeBudget:
 
     def worths(self, trees: Sequence[DraftTree]) -> NDArray[np.float64]:
         """Return the probability that each node gets accepted, for all nodes below the roots, tree by tree."""
-        columns = (
-            [tree.source[1:] for tree in trees],
-            [tree.slot[1:] for tree in trees],
-            [tree.log_q[1:] for tree in trees],
+        kind = _kind(
+            np.concatenate([tree.source[1:] for tree in trees]),
+            np.concatenate([tree.slot[1:] for tree in trees]),
+            np.concatenate([tree.log_q[1:] for tree in trees]),
         )
-        kind = _kind(*map(np.concatenate, columns))
         rates = iter((self._accepted[kind] / self._tried[kind]).tolist())
         worths: list[float] = []
         for tree in trees:
@@ -119,7 +118,8 @@ class NodeBudget:
     ) -> int:
         self._steps += 1
         tokens = n_trees + np.concatenate([[0.0], gains])
-        best = int(np.argmax(tokens / seconds(other_rows + n_trees + np.arange(len(tokens)))))
+        rows = other_rows + n_trees + np.arange(len(tokens), dtype=np.float64)
+        best = int(np.argmax(tokens / seconds(rows)))
         if self._steps % _PROBE_EVERY == 0:
             return min(len(gains), 2 * best + n_trees)
         return best

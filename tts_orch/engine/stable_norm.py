@@ -53,8 +53,9 @@ def norm_twin(module: nn.Module) -> StableNorm | None:
     """
     weight = getattr(module, "weight", None)
     epsilon = getattr(module, "variance_epsilon", getattr(module, "eps", None))
-    is_norm = type(module).__name__.endswith("RMSNorm") and isinstance(weight, Tensor) and weight.dtype == torch.float32
-    if not is_norm or epsilon is None or weight.dim() != 1:
+    if not type(module).__name__.endswith("RMSNorm") or not isinstance(weight, Tensor) or epsilon is None:
+        return None
+    if weight.dtype != torch.float32 or weight.dim() != 1:
         return None
     sample = torch.linspace(-2.0, 3.0, 2 * len(weight)).view(2, -1)
     with torch.inference_mode():
