@@ -48,7 +48,7 @@ def _explain(model: type[BaseModel], error: ValidationError) -> str:
         near = difflib.get_close_matches(str(first["loc"][-1]), list(model.model_fields), n=1)
         hint = f"; did you mean {near[0]!r}?" if near else f"; known settings: {', '.join(sorted(model.model_fields))}"
         return f"{place}: unknown setting{hint}"
-    if first["type"] == "missing":
+    if first["type"] in ("missing", "union_tag_not_found"):  # the latter: settings of a method, but not which
         return f"{place}: missing; give it as an option or in a settings file"
     message = first["msg"][:1].lower() + first["msg"][1:]
     return f"{place}: {message} (got {first['input']!r})"

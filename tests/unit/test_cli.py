@@ -201,6 +201,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     [
         (["--target", "toy", "--method", "majority_vote"], "problems: missing"),
         (["problems.jsonl", "--target", "toy"], "method: missing"),
+        (["problems.jsonl", "--target", "toy", "-n", "4"], "method: missing"),
         (["problems.jsonl", "--method", "majority_vote"], "target: missing"),
     ],
 )
