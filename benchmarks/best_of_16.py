@@ -29,7 +29,7 @@ from tts_orch.engine.decoder import Decoder
 from tts_orch.engine.model_files import locate
 from tts_orch.engine.target import Target, load_target
 from tts_orch.engine.threads import n_threads
-from tts_orch.policies.drafting.registry import drafter
+from tts_orch.policies.drafting.registry import make_drafter
 from tts_orch.records import DecodeRequest, IntArray, SamplingParams
 from tts_orch.seeds import trajectory_seed
 from tts_orch.tasks.problems import read_problems
@@ -133,7 +133,7 @@ def variants(
 
     def ours(target: Target, name: str, max_batch: int) -> Decoder:
         config = EngineConfig(target=arguments.target, drafter=name, max_batch=max_batch, kv_memory_gib=1.0)
-        return Decoder(target, drafter(name), config)
+        return Decoder(target, make_drafter(config), config)
 
     bitwise = load_target(EngineConfig(target=arguments.target, threads=arguments.threads))
     fast = load_target(EngineConfig(target=arguments.target, numerics="fast", threads=arguments.threads))

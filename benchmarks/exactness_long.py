@@ -22,11 +22,11 @@ from pathlib import Path
 
 import numpy as np
 
-from tts_orch.config import EngineConfig
+from tts_orch.config import DraftingConfig, EngineConfig
 from tts_orch.engine.cost_model import CostModel
 from tts_orch.engine.decoder import Decoder
 from tts_orch.engine.target import Target, load_target
-from tts_orch.policies.drafting.registry import drafter
+from tts_orch.policies.drafting.registry import make_drafter
 from tts_orch.records import Chunk, DecodeRequest, Problem, SamplingParams
 from tts_orch.seeds import trajectory_seed
 from tts_orch.tasks.problems import read_problems
@@ -128,7 +128,7 @@ def decode(target: Target, variant: Variant, requests: Sequence[DecodeRequest]) 
         kv_memory_gib=_KV_MEMORY_GIB,
     )
     free_rows = CostModel([1.0], [1 << 30])
-    decoder = Decoder(target, drafter(variant.drafter, vocabulary_size=target.vocab_size), config, free_rows)
+    decoder = Decoder(target, make_drafter(DraftingConfig(drafter=variant.drafter), vocabulary_size=target.vocab_size), config, free_rows)
     for request in requests:
         decoder.submit(request)
     outputs = {request.candidate_id: Output() for request in requests}

@@ -62,4 +62,5 @@ def draft_trees(
         slot=np.array(slot, np.int32),
         log_q=zeros.astype(np.float32),
         source=zeros,
+        kind=zeros,
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
@@ -19,6 +19,8 @@ from tts_orch.records import SamplingParams
 
 __all__ = [
     "BestOfN",
+    "DrafterName",
+    "DraftingConfig",
     "EngineConfig",
     "LawConfig",
     "MajorityVote",
@@ -89,15 +91,47 @@ class LawConfig(Settings):
         return SamplingParams(stop_strings=values.pop("stop"), **values)
 
 
-class EngineConfig(Settings):
+DrafterName: TypeAlias = Literal[
+    "none", "stand", "prompt_lookup", "anpd", "token_recycling", "suffix_automaton", "suffix_tries"
+]
+
+
+class DraftingConfig(Settings):
+    """Where drafts come from, how many are verified, and how: changes the speed, never the law."""
+
+    drafter: DrafterName = "stand"
+    """Where drafts come from; with keyed verification it changes no token."""
+    verification: Literal["keyed", "rejection"] = "keyed"
+    """`keyed` replays every token from the seed; `rejection` (recursive rejection sampling) promises the law alone."""
+    max_nodes: int = Field(64, ge=0, le=1000)
+    """Draft nodes a trajectory may ask for in one verify step."""
+    node_budget: bool = True
+    """Verify only the nodes that pay on this device, measured while decoding; off, a tree of max_nodes every time."""
+    draft_tree: Path | None = None
+    """stand, without node_budget: the static tree, a file of `tts-orch tree optimize`; a learned one comes with the package."""
+    draft_sampling: Literal["stochastic", "deterministic"] = "stochastic"
+    """stand: draw candidates from the stored law, or take the most probable ones."""
+    statistics_scope: Literal["request", "problem", "task", "run"] = "problem"
+    """Which candidates share draft statistics: none, those of a problem, of a domain of problems, or all."""
+    update_from_prefill: bool = True
+    """stand: learn from the laws of the prompt."""
+    update_from_accepted: bool = True
+    """stand: learn from the laws of committed positions."""
+    update_from_rejected: bool = False
+    """stand: learn from the laws of draft nodes that were not accepted too."""
+    stored_law: Literal["raw", "processed"] = "raw"
+    """stand: keep the target's own law and process it at lookup, or keep it as processed by the sampling law."""
+    unigram: bool = True
+    """stand: back off to contexts of one token."""
+    table_entries: int = Field(1 << 20, ge=1024)
+    """Contexts a draft table holds at most; the least used ones make room."""
+
+
+class EngineConfig(DraftingConfig):
     """One decoder: a target model on one device, and how it drafts."""
 
     target: str = Field(min_length=1)
     """`smollm2` (the demo model), a local folder, a GGUF file, or a hub id."""
-    drafter: Literal["none", "stand", "prompt_lookup"] = "stand"
-    """Where drafts come from; changes the speed, never a token."""
-    verification: Literal["keyed"] = "keyed"
-    """How drafts are verified; `keyed` replays exactly from the seed."""
     numerics: Literal["auto", "bitwise", "fast"] = "auto"
     """`bitwise` makes a row's result independent of its batch; `auto` takes it on CPUs in float32, else `fast`."""
     device: str = "auto"
@@ -106,8 +140,6 @@ class EngineConfig(Settings):
     """Weights' type; `auto` is float32 on CPUs and bfloat16 on GPUs."""
     max_batch: int = Field(32, ge=1)
     """Trajectories decoded together on one device."""
-    max_nodes: int = Field(24, ge=0, le=255)
-    """Draft nodes a trajectory may ask for in one verify step."""
     kv_memory_gib: float = Field(3.0, gt=0)
     """Memory for keys and values."""
     max_context: int | None = Field(None, ge=2)

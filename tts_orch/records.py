@@ -168,6 +168,7 @@ class DecodeRequest:
         prompt_length: how many of them are prompt.
         seed: trajectory seed (64 bit).
         law: sampling law.
+        attempt: how often the trajectory was begun before, so that rejection verification draws afresh.
         scope: key of the draft statistics it shares.
         statistics_from: first position whose law may still be counted into the draft statistics.
         use_drafts: False decodes plainly whatever the drafter offers.
@@ -183,6 +184,7 @@ class DecodeRequest:
     statistics_from: int = 0
     use_drafts: bool = True
     priority: int = 0
+    attempt: int = 0
 
 
 @dataclass(frozen=True, slots=True)

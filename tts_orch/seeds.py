@@ -23,6 +23,7 @@ __all__ = [
     "PHILOX_W1",
     "noise_words",
     "philox",
+    "stream_seed",
     "trajectory_seed",
 ]
 
@@ -37,6 +38,18 @@ _MASK: Final = np.uint64(0xFFFFFFFF)
 def trajectory_seed(run_seed: int, problem_id: str, path: Sequence[int]) -> int:
     """Return the 64-bit seed of the trajectory at `path` of a problem: a pure function of its place in the run."""
     place = json.dumps([run_seed, problem_id, list(path)], separators=(",", ":"), ensure_ascii=True)
+    return int.from_bytes(hashlib.blake2b(place.encode(), digest_size=8).digest(), "big")
+
+
+def stream_seed(seed: int, attempt: int, purpose: str) -> int:
+    """Return the 64-bit seed of one of a trajectory's streams of randomness, apart from all others.
+
+    Args:
+        seed: trajectory seed.
+        attempt: how often the trajectory was begun before; what an attempt drew must not be used again.
+        purpose: name of the stream.
+    """
+    place = json.dumps([seed, attempt, purpose], separators=(",", ":"), ensure_ascii=True)
     return int.from_bytes(hashlib.blake2b(place.encode(), digest_size=8).digest(), "big")
 
 

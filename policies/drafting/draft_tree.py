@@ -9,16 +9,48 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Protocol, TypeAlias
+from typing import Final, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tts_orch.records import FloatArray, IntArray, SamplingParams
 
-__all__ = ["DraftTree", "Drafter", "SlotSource", "TrajectoryId", "TrajectoryStart", "VerifiedStep"]
+__all__ = [
+    "DRAFTS_A_STEP",
+    "DraftLaws",
+    "DraftTree",
+    "Drafter",
+    "Growth",
+    "RankedSlots",
+    "SlotSource",
+    "TrajectoryId",
+    "TrajectoryStart",
+    "VerifiedStep",
+]
 
 TrajectoryId: TypeAlias = str
+
+DRAFTS_A_STEP: Final = 1024
+"""More nodes than any tree has, root included."""
+
+
+@dataclass(frozen=True, slots=True)
+class DraftLaws:
+    """The laws that a tree's stochastic nodes were drawn from, as they were at the draw; they travel with the draft.
+
+    Siblings are drawn without replacement: the law of a node is its row without the tokens of all earlier siblings,
+    renormalised.
+
+    Attributes:
+        ids: `[m, k]` distinct token ids, int32.
+        probs: `[m, k]` their probabilities, float64; a row sums to 1, and ends in zeros where it has fewer than k ids.
+        of_node: `[n]` row that each node was drawn from; -1 for deterministic nodes and the root.
+    """
+
+    ids: IntArray
+    probs: NDArray[np.float64]
+    of_node: IntArray
 
 
 @dataclass(frozen=True)
@@ -32,6 +64,8 @@ class DraftTree:
         slot: `[n]` draw rank among siblings, 0 first; 0 for the root.
         log_q: `[n]` log-probability of the token under the law it was drawn from; 0 for deterministic nodes and the root.
         source: `[n]` which part of the drafter proposed the node (n-gram: the order that hit); 0 for the root.
+        kind: `[n]` which of the drafter's `priors` tells how likely the node is accepted once its parent is; 0 for the root.
+        laws: where stochastic nodes come from; only rejection verification reads it, None if all are deterministic.
     """
 
     token: IntArray
@@ -40,6 +74,8 @@ class DraftTree:
     slot: IntArray
     log_q: FloatArray
     source: IntArray
+    kind: IntArray
+    laws: DraftLaws | None = None
 
     @property
     def n_nodes(self) -> int:
@@ -58,11 +94,11 @@ class DraftTree:
     def root_only(cls, token: int) -> DraftTree:
         """Return the tree without drafts: plain decoding."""
         zero = np.zeros(1, np.int32)
-        return cls(np.array([token], np.int32), np.array([-1], np.int32), zero, zero, np.zeros(1, np.float32), zero)
+        return cls(np.array([token], np.int32), np.array([-1], np.int32), zero, zero, np.zeros(1, np.float32), zero, zero)
 
     @classmethod
-    def chain(cls, root: int, tokens: Sequence[int], source: int = 0) -> DraftTree:
-        """Return the tree of one deterministic continuation."""
+    def chain(cls, root: int, tokens: Sequence[int], source: int = 0, kind: int = 0) -> DraftTree:
+        """Return the tree of one deterministic continuation, all nodes of one source and kind."""
         n = len(tokens)
         steps = np.arange(n + 1, dtype=np.int32)
         return cls(
@@ -72,6 +108,7 @@ class DraftTree:
             slot=np.zeros(n + 1, np.int32),
             log_q=np.zeros(n + 1, np.float32),
             source=np.array([0] + [source] * n, np.int32),
+            kind=np.array([0] + [kind] * n, np.int32),
         )
 
     def subtree(self, keep: NDArray[np.bool_]) -> DraftTree:
@@ -82,9 +119,9 @@ class DraftTree:
             return DraftTree.root_only(int(self.token[0]))
         renumbered = np.cumsum(keep, dtype=np.int32) - 1
         parent = np.where(self.parent >= 0, renumbered[self.parent], np.int32(-1))
-        return DraftTree(
-            self.token[keep], parent[keep], self.depth[keep], self.slot[keep], self.log_q[keep], self.source[keep]
-        )
+        laws = self.laws and DraftLaws(self.laws.ids, self.laws.probs, self.laws.of_node[keep])
+        columns = (self.depth, self.slot, self.log_q, self.source, self.kind)
+        return DraftTree(self.token[keep], parent[keep], *(column[keep] for column in columns), laws)
 
     def path(self, node: int) -> list[int]:
         """Return the node indices from below the root down to `node`."""
@@ -103,8 +140,12 @@ class TrajectoryStart:
         trajectory: its id.
         token_ids: `[n]` prompt and whatever is committed already.
         scope: trajectories of one scope share statistics.
-        seed: trajectory seed; drafters may order candidates by the same noise the verifier uses (arXiv 2408.07978).
+        seed: what stochastic drafts are drawn with. Keyed verification: the trajectory seed, and candidates are drawn
+            with the verifier's own noise of their absolute position (arXiv 2408.07978). Rejection: a seed for drafts
+            alone, new in every attempt; position `verify_step * DRAFTS_A_STEP + node` of its noise draws the children
+            of that node.
         law: sampling law of the run.
+        is_keyed: whether verification is keyed.
     """
 
     trajectory: TrajectoryId
@@ -112,6 +153,7 @@ class TrajectoryStart:
     scope: str
     seed: int
     law: SamplingParams
+    is_keyed: bool = True
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,8 +166,8 @@ class VerifiedStep:
         accepted: `[a]` node indices on the committed path, root excluded.
         committed: `[c]` tokens committed in this step; `committed[i]` was drawn from the law of row
             `([0] + accepted)[i]`, so the first `c` of these rows are the verified positions.
-        law_ids: `[tree.n_nodes, k]` most probable ids under the raw law after each node, most probable first; rows of
-            nodes that were not verified are zero.
+        law_ids: `[tree.n_nodes, k]` most probable ids under the raw law after each node, most probable first. Rows of
+            nodes off the accepted path, and behind a cut, are zero unless the drafter learns from rejected nodes.
         law_probs: `[tree.n_nodes, k]` their probabilities at T=1 before processors.
     """
 
@@ -137,16 +179,60 @@ class VerifiedStep:
     law_probs: NDArray[np.float32]
 
 
+@dataclass(frozen=True, slots=True)
+class Growth:
+    """By what the slots of a batch compete for the rows of one pass.
+
+    Attributes:
+        rates: `[kinds]` acceptance rate of each kind of node, once its parent is accepted.
+        seconds: `[rows + 1]` cost of a pass by its number of rows, non-decreasing.
+        other_rows: rows of the pass before any draft node is added.
+        tokens_per_second: what a second of pass time is worth; a node pays if it promises more tokens than its time costs.
+        max_nodes: `[b]` most nodes below each root.
+        max_depth: `[b]` deepest level of each tree.
+    """
+
+    rates: NDArray[np.float64]
+    seconds: NDArray[np.float64]
+    other_rows: int
+    tokens_per_second: float
+    max_nodes: NDArray[np.int64]
+    max_depth: NDArray[np.int64]
+
+
 class SlotSource(Protocol):
-    """Slots of several trajectories, best first, drawn only as far as they are asked for."""
+    """Draft nodes of several trajectories, drawn only when one of its methods is called, once."""
 
     def grow(self, n_nodes: Sequence[int]) -> list[DraftTree]:
-        """Return one tree a trajectory with at most `n_nodes[i]` nodes below the root. Call once."""
+        """Return one tree a trajectory with at most `n_nodes[i]` nodes below the root, the most promising ones."""
+        ...
+
+
+@runtime_checkable
+class RankedSlots(SlotSource, Protocol):
+    """A source that can draw slot by slot, the most promising of all trajectories first, until none pays."""
+
+    def grow_while_paying(self, growth: Growth) -> list[DraftTree]:
+        """Return one tree a trajectory.
+
+        In rejection mode whether a slot is drawn depends on its parent's law, its rank and what was drawn before, never
+        on its own token, and what was drawn stays (arXiv 2402.12374; non-anticipation).
+        """
         ...
 
 
 class Drafter(Protocol):
     """Proposes draft trees and learns from what was verified. Called from one thread."""
+
+    @property
+    def priors(self) -> NDArray[np.float64]:
+        """`[kinds]` acceptance rates to begin with, by the kinds of its nodes; between 0 and 1."""
+        ...
+
+    @property
+    def learns_from_rejected(self) -> bool:
+        """Whether `observe` wants the laws of all verified nodes, those off the accepted path too."""
+        ...
 
     def start(self, start: TrajectoryStart) -> None:
         """Begin a trajectory."""
@@ -166,8 +252,8 @@ class Drafter(Protocol):
         """Learn the raw laws `[m, k]` that the prefill computed after positions `start`, `start + 1`, ..."""
         ...
 
-    def observe(self, step: VerifiedStep) -> None:
-        """Learn from a verify step and advance the trajectory by its committed tokens."""
+    def observe(self, steps: Sequence[VerifiedStep]) -> None:
+        """Learn from the verify steps of one pass, one a trajectory, and advance these by their committed tokens."""
         ...
 
     def close(self, trajectory: TrajectoryId) -> None:

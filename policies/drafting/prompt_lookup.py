@@ -7,10 +7,12 @@ earliest occurrence with a full continuation of 10 tokens.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
-from tts_orch.policies.drafting.draft_tree import DraftTree, TrajectoryId, TrajectoryStart, VerifiedStep
-from tts_orch.records import FloatArray, IntArray
+import numpy as np
+from numpy.typing import NDArray
+
+from tts_orch.policies.drafting.draft_tree import DraftTree, TrajectoryStart
+from tts_orch.policies.drafting.text_drafter import TextDrafter
 
 __all__ = ["LookupText", "PromptLookup"]
 
@@ -20,10 +22,12 @@ class LookupText:
 
     Args:
         max_match: longest n-gram that is looked up.
+        n_tokens: tokens a continuation must have; the longest draft.
     """
 
-    def __init__(self, max_match: int) -> None:
+    def __init__(self, max_match: int, n_tokens: int) -> None:
         self.tokens: list[int] = []
+        self._n_tokens = n_tokens
         # For each length: n-gram -> where its first continuation starts.
         self._continuation: list[dict[tuple[int, ...], int]] = [{} for _ in range(max_match)]
 
@@ -35,8 +39,15 @@ class LookupText:
             for n, continuation in enumerate(self._continuation[:end], start=1):
                 continuation.setdefault(tuple(self.tokens[end - n :]), end)
 
-    def find(self, n_tokens: int) -> tuple[int, int]:
-        """Find what followed the longest match that `n_tokens` tokens follow.
+    def draft(self, n_nodes: int) -> DraftTree:
+        """Return the chain that followed the longest match, 0 nodes without one."""
+        start, match_length = self.find()
+        n_drafted = min(n_nodes, self._n_tokens) if match_length else 0
+        drafted = self.tokens[start : start + n_drafted]
+        return DraftTree.chain(self.tokens[-1], drafted, source=match_length, kind=match_length)
+
+    def find(self) -> tuple[int, int]:
+        """Find what followed the longest match with a full continuation.
 
         Later occurrences have shorter continuations, so the earliest one of each n-gram decides.
 
@@ -45,13 +56,13 @@ class LookupText:
         """
         for n in range(min(len(self._continuation), len(self.tokens)), 0, -1):
             start = self._continuation[n - 1][tuple(self.tokens[-n:])]
-            if start + n_tokens <= len(self.tokens):
+            if start + self._n_tokens <= len(self.tokens):
                 return start, n
         return 0, 0
 
 
-class PromptLookup:
-    """A `Drafter` of one chain a trajectory; nodes are deterministic and `source` is the match length.
+class PromptLookup(TextDrafter):
+    """A `Drafter` of one chain a trajectory; `source` is the match length, and so is `kind`.
 
     Args:
         max_match: longest n-gram that is looked up; shorter ones follow.
@@ -59,48 +70,15 @@ class PromptLookup:
     """
 
     def __init__(self, max_match: int = 3, n_tokens: int = 10) -> None:
+        super().__init__()
         self._max_match = max_match
         self._n_tokens = n_tokens
-        self._texts: dict[TrajectoryId, LookupText] = {}
 
-    def start(self, start: TrajectoryStart) -> None:
-        """Begin a trajectory."""
-        text = self._texts[start.trajectory] = LookupText(self._max_match)
-        text.append(start.token_ids.tolist())
+    @property
+    def priors(self) -> NDArray[np.float64]:
+        """Acceptance rates to begin with, by match length: longer matches are right more often."""
+        return 1 - 0.75 / np.arange(1, self._max_match + 2)
 
-    def fork(self, source: TrajectoryId, target: TrajectoryStart) -> None:
-        """Begin a trajectory; its tokens say all there is to know about its source."""
-        self.start(target)
-
-    def slots(self, trajectories: Sequence[TrajectoryId]) -> _Slots:
-        """Return the slots of these trajectories at their committed positions."""
-        return _Slots([self._texts[trajectory] for trajectory in trajectories], self._n_tokens)
-
-    def observe_prompt(self, trajectory: TrajectoryId, start: int, law_ids: IntArray, law_probs: FloatArray) -> None:
-        """Do nothing: only tokens count here."""
-
-    def observe(self, step: VerifiedStep) -> None:
-        """Append the committed tokens."""
-        self._texts[step.trajectory].append(step.committed.tolist())
-
-    def close(self, trajectory: TrajectoryId) -> None:
-        """Forget a trajectory."""
-        self._texts.pop(trajectory, None)
-
-    def close_scope(self, scope: str) -> None:
-        """Do nothing: trajectories share no statistics."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Slots:
-    texts: Sequence[LookupText]
-    n_tokens: int
-
-    def grow(self, n_nodes: Sequence[int]) -> list[DraftTree]:
-        """Return one chain a trajectory with at most `n_nodes[i]` nodes below the root."""
-        return [self._grow(text, n) for text, n in zip(self.texts, n_nodes, strict=True)]
-
-    def _grow(self, text: LookupText, n_nodes: int) -> DraftTree:
-        start, match_length = text.find(self.n_tokens)
-        n_drafted = min(n_nodes, self.n_tokens) if match_length else 0
-        return DraftTree.chain(text.tokens[-1], text.tokens[start : start + n_drafted], source=match_length)
+    def model(self, start: TrajectoryStart) -> LookupText:
+        """Return an empty text."""
+        return LookupText(self._max_match, self._n_tokens)

@@ -84,8 +84,15 @@ class Stand:
         known = self._trajectories[trajectory]
         known.table.observe(known.committed.tokens, start, *_as_laws(law_ids, law_probs), is_shared=False)
 
-    def observe(self, step: VerifiedStep) -> None:
+    priors = np.full(1, 0.5)
+    learns_from_rejected = False
+
+    def observe(self, steps: Sequence[VerifiedStep]) -> None:
         """Learn the laws on the committed path, once each, and advance the trajectory."""
+        for step in steps:
+            self._observe(step)
+
+    def _observe(self, step: VerifiedStep) -> None:
         known = self._trajectories[step.trajectory]
         rows = np.concatenate(([0], step.accepted))[: len(step.committed)]
         first = len(known.committed) - 1
@@ -154,7 +161,7 @@ class _Slots:
             table.index, table.entries, committed, shape.parent, shape.slot, n_nodes, known.seed, known.law
         )
         token, parent, depth, slot, source = columns
-        return DraftTree(token, parent, depth, slot, log_q, source)
+        return DraftTree(token, parent, depth, slot, log_q, source, np.zeros_like(source))
 
 
 def _draft_law(law: SamplingParams) -> DraftLaw:

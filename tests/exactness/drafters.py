@@ -36,7 +36,7 @@ class TreeBuilder:
     def build(self) -> DraftTree:
         zeros = np.zeros(len(self._token), np.int32)
         columns = [np.array(column, np.int32) for column in (self._token, self._parent, self._depth, self._slot)]
-        return DraftTree(*columns, log_q=zeros.astype(np.float32), source=zeros)
+        return DraftTree(*columns, log_q=zeros.astype(np.float32), source=zeros, kind=zeros)
 
 
 @dataclass
@@ -52,6 +52,9 @@ class Told:
 
 class CheckingDrafter:
     """Base: follows every trajectory and objects to whatever breaks the contract."""
+
+    priors = np.full(1, 0.5)
+    learns_from_rejected = False
 
     def __init__(self) -> None:
         self.told: dict[TrajectoryId, Told] = {}
@@ -79,7 +82,12 @@ class CheckingDrafter:
         assert 0 <= start <= start + len(law_ids) <= len(told.tokens)
         told.prompt_rows += range(start, start + len(law_ids))
 
-    def observe(self, step: VerifiedStep) -> None:
+    def observe(self, steps: Sequence[VerifiedStep]) -> None:
+        assert len({step.trajectory for step in steps}) == len(steps)
+        for step in steps:
+            self._check(step)
+
+    def _check(self, step: VerifiedStep) -> None:
         told, tree = self.told[step.trajectory], step.tree
         assert not told.is_closed
         assert tree.token[0] == told.tokens[-1], "the tree does not stand on the last committed token"

@@ -17,7 +17,8 @@ from scipy.stats import chisquare
 from tests.exactness.decoding import decode, new_decoder, prompt, toy_target
 from tests.exactness.reference import processed_row
 from tests.toys import EOS_ID, VOCABULARY_SIZE, toy_llama
-from tts_orch.policies.drafting.registry import drafter
+from tts_orch.config import DraftingConfig
+from tts_orch.policies.drafting.registry import make_drafter
 from tts_orch.records import DecodeRequest, IntArray, SamplingParams
 from tts_orch.seeds import trajectory_seed
 
@@ -63,7 +64,7 @@ def _sample(name: str, prompt_ids: IntArray, law: SamplingParams, scopes: Sequen
         DecodeRequest(str(i), prompt_ids, len(prompt_ids), trajectory_seed(0, name, (i,)), law, scope)
         for i, scope in enumerate(scopes)
     ]
-    decoder = new_decoder(toy_target(), drafter(name, vocabulary_size=VOCABULARY_SIZE), max_batch=32, n_pages=160)
+    decoder = new_decoder(toy_target(), make_drafter(DraftingConfig(drafter=name), vocabulary_size=VOCABULARY_SIZE), max_batch=32, n_pages=160)
     outcomes = decode(decoder, requests)
     if name != "none":
         assert decoder.counters.accepted_nodes > len(requests) / 5, "drafts hardly took part"

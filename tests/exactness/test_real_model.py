@@ -11,13 +11,13 @@ import pytest
 
 from tests.exactness.decoding import decode, decode_with_abort, n_free_pages, new_decoder
 from tests.exactness.reference import Outcome
-from tts_orch.config import EngineConfig
+from tts_orch.config import DraftingConfig, EngineConfig
 from tts_orch.engine.decoder import Decoder
 from tts_orch.engine.demo_model import CACHE_NAME
 from tts_orch.engine.model_cache import cache_folder
 from tts_orch.engine.target import Target, load_target
 from tts_orch.engine.threads import set_threads
-from tts_orch.policies.drafting.registry import drafter
+from tts_orch.policies.drafting.registry import make_drafter
 from tts_orch.records import DecodeRequest, SamplingParams
 from tts_orch.seeds import trajectory_seed
 
@@ -63,7 +63,7 @@ def expected(target: Target, requests: list[DecodeRequest]) -> dict[str, Outcome
 
 
 def _decoder(target: Target, name: str = "none", **settings: object) -> Decoder:
-    return new_decoder(target, drafter(name, vocabulary_size=target.vocab_size), **settings)  # type: ignore[arg-type]
+    return new_decoder(target, make_drafter(DraftingConfig(drafter=name), vocabulary_size=target.vocab_size), **settings)  # type: ignore[arg-type]
 
 
 def test_promise_holds_on_this_machine(target: Target) -> None:

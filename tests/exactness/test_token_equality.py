@@ -18,7 +18,8 @@ from tests.exactness.workers import Workers
 from tests.toys import EOS_ID, TOY_MODELS, VOCABULARY_SIZE
 from tts_orch.engine.decoder import Decoder
 from tts_orch.policies.drafting.draft_tree import Drafter
-from tts_orch.policies.drafting.registry import drafter as product_drafter
+from tts_orch.config import DraftingConfig
+from tts_orch.policies.drafting.registry import make_drafter
 from tts_orch.records import DecodeRequest, SamplingParams
 
 _FACTORS: Mapping[str, Sequence[object]] = {
@@ -84,7 +85,7 @@ def _drafter(name: str, architecture: str, law: str) -> Drafter | None:
             one.candidate_id: [*one.token_ids.tolist(), *expected[one.candidate_id].tokens] for one in _requests(law)
         }
         return AdversarialDrafter(whole, VOCABULARY_SIZE)
-    return product_drafter(name, vocabulary_size=VOCABULARY_SIZE, is_shared=True)
+    return make_drafter(DraftingConfig(drafter=name), vocabulary_size=VOCABULARY_SIZE, is_shared=True)
 
 
 @pytest.mark.parametrize("case", _pairwise(_FACTORS), ids=lambda case: "-".join(map(str, case.values())))

@@ -29,7 +29,7 @@ def commit(drafter: PromptLookup, name: str, tokens: list[int]) -> None:
     step = VerifiedStep(
         name, DraftTree.root_only(0), np.zeros(0, np.int32), np.array(tokens, np.int32), none, none.astype(np.float32)
     )
-    drafter.observe(step)
+    drafter.observe([step])
 
 
 @given(

@@ -156,7 +156,7 @@ def run_steps(
         law_ids = np.tile(np.arange(VOCABULARY_SIZE, dtype=np.int32), (tree.n_nodes, 1))
         law_probs = np.full((tree.n_nodes, VOCABULARY_SIZE), 1 / VOCABULARY_SIZE, np.float32)
         law_ids[rows], law_probs[rows] = (part[position - 1 : position - 1 + n] for part in laws)
-        stand.observe(VerifiedStep(name, tree, accepted, committed, law_ids, law_probs))
+        stand.observe([VerifiedStep(name, tree, accepted, committed, law_ids, law_probs)])
         position += n
 
 
@@ -186,7 +186,7 @@ def test_cut_step_counts_no_row_beyond_what_was_committed() -> None:
     stand.start(start("a", np.array([1], np.int32)))
     tree = DraftTree.chain(1, [2, 3])
     laws = np.full((3, 1), 5, np.int32), np.ones((3, 1), np.float32)
-    stand.observe(VerifiedStep("a", tree, np.array([1, 2], np.int32), np.array([2], np.int32), *laws))
+    stand.observe([VerifiedStep("a", tree, np.array([1, 2], np.int32), np.array([2], np.int32), *laws)])
     (delta,) = stand.drain()
     assert delta.contexts.order.tolist() == [1]
     assert delta.contexts.count.tolist() == [1]

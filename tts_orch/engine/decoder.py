@@ -19,13 +19,16 @@ from tts_orch.config import EngineConfig
 from tts_orch.engine.admission import Admission
 from tts_orch.engine.cost_model import CostModel
 from tts_orch.engine.laws import RawStatistics, raw_statistics
+from tts_orch.engine.observation import all_laws, verified_step, visited_laws
 from tts_orch.engine.packing import PAGE, Entry, draft_place, pack
+from tts_orch.engine.rejection import verify_by_rejection
 from tts_orch.engine.target import Target
 from tts_orch.engine.trajectory import Trajectory
 from tts_orch.engine.verification import Walk, verify
-from tts_orch.policies.drafting.draft_tree import Drafter, DraftTree, TrajectoryStart, VerifiedStep
+from tts_orch.policies.drafting.draft_tree import Drafter, DraftTree, TrajectoryStart
 from tts_orch.policies.drafting.node_budget import NodeBudget
 from tts_orch.records import Chunk, DecodeRequest, FinishReason, FloatArray, IntArray
+from tts_orch.seeds import stream_seed
 
 __all__ = ["Counters", "Decoder"]
 
@@ -81,6 +84,7 @@ class Decoder:
         self.drafter = drafter
         self.counters = Counters()
         self._prefill_chunk = config.prefill_chunk
+        self._is_keyed = config.verification == "keyed"
         max_nodes = 0 if drafter is None else config.max_nodes
         self._admission = Admission(target, config, max_nodes)
         self._observed: dict[tuple[str, bytes], int] = {}  # positions of a prompt that a scope has learned
@@ -137,8 +141,9 @@ class Decoder:
             return
         trajectory.is_known = True
         request = trajectory.request
+        seed = request.seed if self._is_keyed else stream_seed(request.seed, request.attempt, "drafts")
         start = TrajectoryStart(
-            request.candidate_id, trajectory.token_ids.copy(), request.scope, request.seed, request.law
+            request.candidate_id, trajectory.token_ids.copy(), request.scope, seed, request.law, self._is_keyed
         )
         self.drafter.start(start)  # type: ignore[union-attr]
 
@@ -238,12 +243,8 @@ class Decoder:
         if not plans:
             return []
         started = time.perf_counter()
-        walks = [
-            Walk(plan.entry.tree, t.law, t.request.seed, t.length - 1, plan.first_row)  # type: ignore[arg-type]
-            for plan in plans
-            for t in [plan.trajectory]
-        ]
-        verify(walks, logits)
+        walks = [self._walk(plan) for plan in plans]
+        (verify if self._is_keyed else verify_by_rejection)(walks, logits)
         rows = [walk.first_row + node for walk in walks for node in walk.nodes]
         tokens = [token for walk in walks for token in walk.tokens]
         visited = logits[torch.tensor(rows, device=logits.device)]
@@ -251,16 +252,27 @@ class Decoder:
         chosen = visited[torch.arange(len(rows)), torch.tensor(tokens)].float().cpu().numpy()
         log_probs = (chosen - statistics.log_normaliser).astype(np.float32)
         verified = time.perf_counter()
-        chunks = self._commit(plans, walks, statistics, log_probs)
+        chunks, counts = self._commit(plans, walks, statistics, log_probs)
+        self._learn(plans, walks, counts, statistics, logits)
+        for plan, chunk in zip(plans, chunks, strict=True):
+            if chunk.finish_reason is not None:
+                self._close(plan.trajectory)
         self.counters.verify_s += verified - started
         self.counters.commit_s += time.perf_counter() - verified
         return chunks
 
+    def _walk(self, plan: _Plan) -> Walk:
+        trajectory, request = plan.trajectory, plan.trajectory.request
+        seed = request.seed if self._is_keyed else stream_seed(request.seed, request.attempt, "coins")
+        tree: DraftTree = plan.entry.tree  # type: ignore[assignment]
+        trajectory.verify_steps += 1
+        return Walk(tree, trajectory.law, seed, trajectory.length - 1, plan.first_row, trajectory.verify_steps - 1)
+
     def _commit(
         self, plans: Sequence[_Plan], walks: Sequence[Walk], statistics: RawStatistics, log_probs: np.ndarray
-    ) -> list[Chunk]:
-        """Append what the walks drew, up to each trajectory's end; move the accepted keys; let the drafter learn."""
-        chunks, moves, ended, row = [], [], [], 0
+    ) -> tuple[list[Chunk], list[int]]:
+        """Append what the walks drew, up to each trajectory's end, and move the accepted keys; return how many each took."""
+        chunks, counts, moves, row = [], [], [], 0
         for plan, walk in zip(plans, walks, strict=True):
             trajectory, start = plan.trajectory, plan.trajectory.length
             drawn = _drawn(walk, statistics.self_certainties[row : row + len(walk.nodes)])
@@ -285,32 +297,39 @@ class Decoder:
                     message=_NO_LAW.format(trajectory.length) if reason is FinishReason.ERROR else "",
                 )
             )
-            if n:
-                self._learn(plan, walk, n, statistics, rows)
+            counts.append(n)
             self._count(plan, n, len(accepted))
             row += len(walk.nodes)
-            if reason is not None:
-                ended.append(trajectory)
         self._admission.pages.move(*(np.concatenate(column) for column in zip(*moves, strict=True)))
-        for trajectory in ended:
-            self._close(trajectory)
-        return chunks
+        return chunks, counts
 
-    def _learn(self, plan: _Plan, walk: Walk, n: int, statistics: RawStatistics, rows: slice) -> None:
-        trajectory = plan.trajectory
-        if not self._drafts(trajectory) or self.drafter is None:
+    def _learn(
+        self,
+        plans: Sequence[_Plan],
+        walks: Sequence[Walk],
+        counts: Sequence[int],
+        statistics: RawStatistics,
+        logits: torch.Tensor,
+    ) -> None:
+        """Tell the drafter and the node budget what was verified."""
+        firsts = np.cumsum([0] + [len(walk.nodes) for walk in walks])
+        taught = [i for i, plan in enumerate(plans) if counts[i] and self._drafts(plan.trajectory)]
+        if not taught or self.drafter is None:
             return
-        shape = (walk.tree.n_nodes, statistics.top_ids.shape[1])
-        law_ids, law_probs = np.zeros(shape, np.int32), np.zeros(shape, np.float32)
-        law_ids[walk.nodes[:n]] = statistics.top_ids[rows]
-        law_probs[walk.nodes[:n]] = np.exp(statistics.top_log_probs[rows])
-        accepted = np.array(walk.nodes[1 : n + 1], np.int32)
-        committed = np.array(walk.tokens[:n], np.int32)
-        step = VerifiedStep(trajectory.request.candidate_id, walk.tree, accepted, committed, law_ids, law_probs)
-        self.drafter.observe(step)
-        trajectory.observe_from = trajectory.length
+        if self.drafter.learns_from_rejected:
+            laws = all_laws([walks[i] for i in taught], logits)
+        else:
+            laws = [visited_laws(walks[i], counts[i], statistics.rows(firsts[i], firsts[i + 1])) for i in taught]
+        names = [plans[i].trajectory.request.candidate_id for i in taught]
+        steps = [
+            verified_step(name, walks[i], counts[i], law) for i, name, law in zip(taught, names, laws, strict=True)
+        ]
+        self.drafter.observe(steps)
+        for i in taught:
+            plans[i].trajectory.observe_from = plans[i].trajectory.length
         if self._budget is not None:
-            self._budget.observe(walk.tree, walk.nodes[1 : n + 1])
+            for step in steps:
+                self._budget.observe(step.tree, step.accepted.tolist())
 
     def _count(self, plan: _Plan, n_committed: int, n_accepted: int) -> None:
         self.counters.committed_tokens += n_committed

@@ -81,6 +81,7 @@ def _bushy(path: IntArray, vocab_size: int) -> DraftTree:
         slot=is_wrong.astype(np.int32),
         log_q=np.zeros(n, np.float32),
         source=np.zeros(n, np.int32),
+        kind=np.zeros(n, np.int32),
     )
 
 

@@ -31,6 +31,7 @@ class Walk:
         seed: trajectory seed.
         position: absolute position of the root.
         first_row: row of the root in the logits; the tree's rows follow in order.
+        verify_step: verify steps of the trajectory before this one.
         nodes: nodes visited, root first; `nodes[1:]` were accepted.
         tokens: tokens drawn at them; the last is -1 if its law gave none.
     """
@@ -40,6 +41,7 @@ class Walk:
     seed: int
     position: int
     first_row: int
+    verify_step: int = 0
     nodes: list[int] = field(default_factory=lambda: [0])
     tokens: list[int] = field(default_factory=list)
 
