@@ -59,6 +59,13 @@ class ContextDelta:
             sums=np.zeros(0, np.int64),
         )
 
+    def part(self, first: int, last: int) -> ContextDelta:
+        """Return contexts `first` to `last`, without the latter."""
+        start = self.start[first : last + 1]
+        pairs, contexts = slice(start[0], start[-1]), slice(first, last)
+        columns = self.key[contexts], self.order[contexts], self.count[contexts]
+        return ContextDelta(*columns, start - start[0], self.ids[pairs], self.sums[pairs])
+
     def cut(self, n_ids: int) -> ContextDelta:
         """Return the delta with at most `n_ids` ids a context, the largest sums, ties to the lowest id; for views only."""
         owner = np.repeat(np.arange(self.n_contexts), np.diff(self.start))

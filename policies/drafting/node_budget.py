@@ -1,142 +1,128 @@
 """Which draft nodes are worth verifying: nodes of all trajectories compete for the rows of one pass.
 
-A node is worth the probability that it gets accepted: the product, along its path, of learned acceptance rates. Taken
-best first over the whole batch, `k` nodes promise `B + worth` committed tokens for a pass of `rows + k` rows; the `k` with
-the most tokens a second wins. Where rows are nearly free that is many nodes, where they are dear it is few or none.
+A node promises the probability that it gets accepted: the product, along its path, of the acceptance rates of the kinds of
+its nodes. It pays if that is more than the tokens that plain or speculative decoding yields, at the speed this batch runs
+at, in the time that the node adds to the pass. Where rows are nearly free many nodes pay, where they are dear few or none.
 
-Rates are learned online by what the drafter says of a node: where it comes from, its slot, and the probability it
-was drawn with. In keyed verification a choice may look at the drawn token, since what is emitted does not depend on what
-was drafted.
+Rates are calibrated online; see `Calibration`. In keyed verification a choice may look at the drawn tokens, since what is
+emitted does not depend on what was drafted. In rejection verification it must not (non-anticipation, arXiv 2402.12374), and
+the drafter grows its trees slot by slot (`RankedSlots`).
 
-Source: the criterion of Sequoia (arXiv 2402.12374, section 4.2), per node and with measured rates.
+Source: the criterion of Sequoia (arXiv 2402.12374, section 4.2), per node and with measured rates; the exchange rate between
+tokens and time is that of renewal theory: the long-run ratio is largest where each step maximises tokens - rate x seconds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from tts_orch.policies.drafting.draft_tree import DraftTree
-from tts_orch.records import FloatArray, IntArray
+from tts_orch.policies.drafting.calibration import Calibration
+from tts_orch.policies.drafting.draft_tree import DraftTree, Growth, RankedSlots, SlotSource, VerifiedStep
 
 __all__ = ["NodeBudget"]
 
-_SOURCES, _SLOTS, _PROBABILITIES = 8, 3, 5
-_PRIOR_WEIGHT = 8.0
-_MEMORY = 512.0
-"""Trials of a kind of node after which older ones count half."""
-_PROBE_EVERY = 32
-"""Steps between those that verify more than pays, so that a rate learned too low can recover."""
+Seconds: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+
+_PROBE_EVERY: Final = 32
+"""Passes between those that verify more than pays, so that a rate learned too low can recover."""
+_MEMORY: Final = 1 / 64
+"""Weight of the newest pass in the average speed-up."""
+_MOST_ROWS: Final = 512
+"""Draft rows of a pass that are considered at all."""
 
 
 class NodeBudget:
-    """Learns acceptance rates and chooses nodes.
+    """A `DraftSize`: as many nodes as pay.
 
     Args:
+        priors: acceptance rates of the drafter's kinds of nodes to begin with.
+        seconds: cost of passes by their rows.
         max_nodes: most nodes of one trajectory.
     """
 
-    def __init__(self, max_nodes: int) -> None:
-        self.max_nodes = max_nodes
-        self._tried = np.full((_SOURCES, _SLOTS, _PROBABILITIES), _PRIOR_WEIGHT)
-        self._accepted = self._tried * _prior()
-        self._steps = 0
-        self._largest = max_nodes
+    def __init__(self, priors: NDArray[np.float64], seconds: Seconds, max_nodes: int) -> None:
+        self.calibration = Calibration(priors)
+        self._seconds = seconds
+        self._max_nodes = max_nodes
+        self._n_passes = 0
+        self._tokens, self._time = 1.0, 1.0  # averages, both against plain decoding of the same trajectories
+        self._pass_time = 1.0
+        self._n_recent = float(max_nodes)
 
     @property
-    def n_wanted(self) -> int:
-        """Nodes to ask of a drafter for each trajectory: some more than lately paid, since what does not pay is dropped."""
-        return min(self.max_nodes, self._largest + 2)
+    def speedup(self) -> float:
+        """Tokens a second against plain decoding of the same trajectories by the measured cost curve, at least 1."""
+        return max(1.0, self._tokens / self._time)
 
-    def choose(
-        self,
-        trees: Sequence[DraftTree],
-        other_rows: int,
-        seconds: Callable[[NDArray[np.float64]], NDArray[np.float64]],
-    ) -> list[DraftTree]:
-        """Return the trees cut down to the nodes that pay.
+    def draft(self, source: SlotSource, rooms: NDArray[np.int64], other_rows: int) -> list[DraftTree]:
+        """Return the trees of the nodes that pay; `other_rows` are those besides these trajectories' roots."""
+        self._n_passes += 1
+        growth = self._growth(rooms, other_rows + len(rooms))
+        if isinstance(source, RankedSlots):
+            trees = source.grow_while_paying(growth)
+        else:
+            n_wanted = min(self._max_nodes, 2 * int(self._n_recent) + 4)
+            trees = [
+                tree.subtree(tree.depth <= room)
+                for tree, room in zip(source.grow([n_wanted] * len(rooms)), rooms, strict=True)
+            ]
+            trees = self._choose(trees, growth)
+        n_nodes = sum(tree.n_nodes - 1 for tree in trees)
+        plain = growth.seconds[growth.other_rows]
+        self._pass_time = float(growth.seconds[min(growth.other_rows + n_nodes, len(growth.seconds) - 1)] / plain)
+        self._n_recent += 0.1 * (max(tree.n_nodes - 1 for tree in trees) - self._n_recent)
+        return trees
 
-        Args:
-            trees: one a decoding trajectory, roots included.
-            other_rows: rows of the pass beside these trees.
-            seconds: cost of passes by their rows.
-        """
-        worths = self.worths(trees)
-        order = np.argsort(-worths, kind="stable")  # of equals the parent comes first
-        gains = np.cumsum(worths[order])
-        n_kept = self._best_size(len(trees), gains, other_rows, seconds)
-        is_kept = np.zeros(len(order), bool)
-        is_kept[order[:n_kept]] = True
-        chosen, first = [], 0
-        for tree in trees:
-            n = tree.n_nodes - 1
-            chosen.append(tree.subtree(np.concatenate([[True], is_kept[first : first + n]])))
-            first += n
-        self._largest = max(tree.n_nodes - 1 for tree in chosen)
-        return chosen
+    def observe(self, steps: Sequence[VerifiedStep]) -> None:
+        """Learn from the verified trees of one pass."""
+        self.calibration.observe(steps)
+        tokens = sum(len(step.committed) for step in steps) / len(steps)
+        self._tokens += _MEMORY * (tokens - self._tokens)
+        self._time += _MEMORY * (self._pass_time - self._time)
 
-    def observe(self, tree: DraftTree, accepted: Sequence[int]) -> None:
-        """Learn from a verified tree; `accepted` are the accepted nodes, root excluded.
-
-        Only children of nodes on the accepted path were judged.
-        """
-        visited = {0, *accepted}
-        judged = np.array([node for node in range(1, tree.n_nodes) if int(tree.parent[node]) in visited], np.int64)
-        if len(judged) == 0:
-            return
-        kind = _kind(tree.source[judged], tree.slot[judged], tree.log_q[judged])
-        np.add.at(self._tried, kind, 1.0)
-        np.add.at(self._accepted, kind, np.isin(judged, accepted).astype(np.float64))
-        fade = np.where(self._tried > _MEMORY, 0.5, 1.0)
-        self._tried *= fade
-        self._accepted *= fade
-
-    def worths(self, trees: Sequence[DraftTree]) -> NDArray[np.float64]:
-        """Return the probability that each node gets accepted, for all nodes below the roots, tree by tree."""
-        kind = _kind(
-            np.concatenate([tree.source[1:] for tree in trees]),
-            np.concatenate([tree.slot[1:] for tree in trees]),
-            np.concatenate([tree.log_q[1:] for tree in trees]),
+    def _growth(self, rooms: NDArray[np.int64], other_rows: int) -> Growth:
+        rows = other_rows + min(_MOST_ROWS, self._max_nodes * len(rooms))
+        seconds = self._seconds(np.maximum(1.0, np.arange(rows + 1, dtype=np.float64)))
+        rate, max_nodes = self.speedup * len(rooms) / float(seconds[other_rows]), self._max_nodes
+        if self._n_passes % _PROBE_EVERY == 0:
+            rate, max_nodes = 0.0, min(max_nodes, int(2 * self._n_recent) + 1)
+        return Growth(
+            rates=self.calibration.rates,
+            seconds=seconds,
+            other_rows=other_rows,
+            tokens_per_second=rate,
+            max_nodes=np.full(len(rooms), max_nodes, np.int64),
+            max_depth=rooms,
         )
-        rates = iter((self._accepted[kind] / self._tried[kind]).tolist())
-        worths: list[float] = []
-        for tree in trees:
-            path = [1.0]  # the root's, then each node's
-            for parent in tree.parent[1:].tolist():
-                path.append(path[parent] * next(rates))
-            worths += path[1:]
-        return np.array(worths)
 
-    def _best_size(
-        self,
-        n_trees: int,
-        gains: NDArray[np.float64],
-        other_rows: int,
-        seconds: Callable[[NDArray[np.float64]], NDArray[np.float64]],
-    ) -> int:
-        self._steps += 1
-        tokens = n_trees + np.concatenate([[0.0], gains])
-        rows = other_rows + n_trees + np.arange(len(tokens), dtype=np.float64)
-        best = int(np.argmax(tokens / seconds(rows)))
-        if self._steps % _PROBE_EVERY == 0:
-            return min(len(gains), 2 * best + n_trees)
-        return best
+    def _choose(self, trees: Sequence[DraftTree], growth: Growth) -> list[DraftTree]:
+        """Cut deterministic trees down to the nodes that pay."""
+        worths = [_worths(tree, growth.rates) for tree in trees]
+        flat = np.concatenate([worth[1:] for worth in worths])
+        order = np.argsort(-flat, kind="stable")[
+            : len(growth.seconds) - 1 - growth.other_rows
+        ]  # of equals parents first
+        added = (
+            growth.seconds[growth.other_rows : growth.other_rows + len(order) + 1] - growth.seconds[growth.other_rows]
+        )
+        gains = np.concatenate([[0.0], np.cumsum(flat[order])]) - growth.tokens_per_second * added
+        is_kept = np.zeros(len(flat), bool)
+        is_kept[order[: int(np.argmax(gains))]] = True
+        ends = np.cumsum([tree.n_nodes - 1 for tree in trees])[:-1]
+        return [
+            tree.subtree(np.concatenate([[True], kept]))
+            for tree, kept in zip(trees, np.split(is_kept, ends), strict=True)
+        ]
 
 
-def _kind(source: IntArray, slot: IntArray, log_q: FloatArray) -> tuple[NDArray[np.int64], ...]:
-    """Return the kind of each node: source, slot, fifth of the probability it was drawn with."""
-    probability = np.exp(log_q) * _PROBABILITIES
-    return (
-        np.clip(source, 0, _SOURCES - 1).astype(np.int64),
-        np.minimum(slot, _SLOTS - 1).astype(np.int64),
-        np.clip(probability, 0, _PROBABILITIES - 1).astype(np.int64),
-    )
-
-
-def _prior() -> NDArray[np.float64]:
-    """Return the rates to begin with: a first draw is about as good as its law says, later draws seldom win."""
-    by_probability = (np.arange(_PROBABILITIES) + 0.5) / _PROBABILITIES
-    by_slot = np.array([0.8, 0.25, 0.1])
-    return np.broadcast_to(by_slot[:, None] * by_probability, (_SOURCES, _SLOTS, _PROBABILITIES))
+def _worths(tree: DraftTree, rates: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the probability that each node gets accepted, 1 for the root."""
+    own = rates[tree.kind]
+    worths = np.ones(tree.n_nodes)
+    for node, parent in enumerate(tree.parent.tolist()[1:], start=1):
+        worths[node] = worths[parent] * own[node]
+    return worths

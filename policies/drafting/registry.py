@@ -4,27 +4,47 @@ from __future__ import annotations
 
 from tts_orch.config import DraftingConfig
 from tts_orch.policies.drafting.draft_tree import Drafter
-from tts_orch.policies.drafting.prompt_lookup import PromptLookup
-from tts_orch.policies.drafting.stand import Stand
 
 __all__ = ["make_drafter"]
 
 
-def make_drafter(
-    config: DraftingConfig, *, vocabulary_size: int = 1 << 31, is_shared: bool = False
-) -> Drafter | None:
-    """Return a new drafter, None for "none".
+def make_drafter(config: DraftingConfig, *, vocabulary_size: int = 1 << 31, is_shared: bool = False) -> Drafter | None:
+    """Return a new drafter, None for "none"; each is loaded, with its compiled loops, only where it is wanted.
 
     Args:
         config: which one, and its settings.
         vocabulary_size: token ids are below it.
         is_shared: whether a replica will share its statistics.
+
+    Raises:
+        ConfigError: the draft tree's file cannot be used.
     """
     match config.drafter:
         case "none":
             return None
         case "stand":
-            return Stand(vocabulary_size=vocabulary_size, records_deltas=is_shared)
+            from tts_orch.policies.drafting.stand import Stand
+            from tts_orch.policies.drafting.tree_file import default_tree, read_tree
+
+            shape = read_tree(config.draft_tree) if config.draft_tree else default_tree()
+            return Stand(config, shape, vocabulary_size=vocabulary_size, records_deltas=is_shared)
         case "prompt_lookup":
+            from tts_orch.policies.drafting.prompt_lookup import PromptLookup
+
             return PromptLookup()
-    raise NotImplementedError(config.drafter)
+        case "anpd":
+            from tts_orch.policies.drafting.anpd import Anpd
+
+            return Anpd()
+        case "token_recycling":
+            from tts_orch.policies.drafting.token_recycling import TokenRecycling
+
+            return TokenRecycling(vocabulary_size)
+        case "suffix_automaton":
+            from tts_orch.policies.drafting.suffix_automaton import SuffixAutomaton
+
+            return SuffixAutomaton(vocabulary_size)
+        case "suffix_tries":
+            from tts_orch.policies.drafting.suffix_tries import SuffixTries
+
+            return SuffixTries()

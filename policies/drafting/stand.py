@@ -1,173 +1,184 @@
 """STAND: drafts drawn from the target's own averaged n-gram laws, shared by all trajectories of a scope.
 
 Source: arXiv 2506.04708. Ours: noise keyed by position (arXiv 2408.07978), so that a draft often is the very token the
-verifier will draw, and raw laws in the tables, processed at lookup, so that one table serves every sampling law.
+verifier will draw, and raw laws in the table, processed at lookup, so that one table serves every sampling law.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
+from tts_orch.config import DraftingConfig
 from tts_orch.policies.drafting.context_delta import ScopeDelta
-from tts_orch.policies.drafting.draft_tree import DraftTree, TrajectoryId, TrajectoryStart, VerifiedStep
+from tts_orch.policies.drafting.delta_recorder import DeltaRecorder
+from tts_orch.policies.drafting.draft_tree import TrajectoryId, TrajectoryStart, VerifiedStep
+from tts_orch.policies.drafting.law_rows import processed_rows
 from tts_orch.policies.drafting.ngram_table import NgramTable
-from tts_orch.policies.drafting.stand_growth import DraftLaw, grow_tree
-from tts_orch.policies.drafting.token_buffer import TokenBuffer
-from tts_orch.policies.drafting.tree_shape import MAX_DEPTH, STAND_ACCEPTANCE, TreeShape, heap_tree
+from tts_orch.policies.drafting.stand_contexts import contexts_of_text, contexts_of_tree
+from tts_orch.policies.drafting.stand_kinds import DETERMINISTIC, GREEDY, KEYED, REJECTION, kind_priors
+from tts_orch.policies.drafting.stand_slots import StandSlots, TrajectoryState
+from tts_orch.policies.drafting.tree_shape import TreeShape
 from tts_orch.records import FloatArray, IntArray, SamplingParams
 
 __all__ = ["Stand"]
 
-_MAX_NODES = 255
-
-
-@dataclass(frozen=True, slots=True)
-class _Trajectory:
-    committed: TokenBuffer
-    table: NgramTable
-    seed: np.uint64
-    law: DraftLaw
-
 
 class Stand:
-    """A `Drafter` with an n-gram table for each scope.
+    """A `Drafter` with one table for all scopes.
 
     Args:
-        shape: the static tree whose first slots are filled; by default the best one for `STAND_ACCEPTANCE`.
-        max_entries: contexts a table holds at most.
+        config: what fills the table, how candidates are drawn, and how many contexts are kept.
+        shape: the static tree whose first slots are filled when drafts have a fixed size.
         vocabulary_size: token ids must be below it.
         records_deltas: whether what is learned is kept for `drain`; pointless without a replica that drains.
     """
 
     def __init__(
         self,
+        config: DraftingConfig,
+        shape: TreeShape,
         *,
-        shape: TreeShape | None = None,
-        max_entries: int = 1 << 18,
         vocabulary_size: int = 1 << 31,
         records_deltas: bool = False,
     ) -> None:
-        self._shape = shape or heap_tree(STAND_ACCEPTANCE, _MAX_NODES, MAX_DEPTH)
-        self._max_entries = max_entries
-        self._vocabulary_size = vocabulary_size
-        self._records_deltas = records_deltas
-        self._tables: dict[str, NgramTable] = {}
-        self._trajectories: dict[TrajectoryId, _Trajectory] = {}
-        self._left_over: list[ScopeDelta] = []  # of closed scopes
+        self._config = config
+        self._shape = shape
+        self._table = NgramTable(max_entries=config.table_entries, vocabulary_size=vocabulary_size)
+        self._recorder = DeltaRecorder() if records_deltas else None
+        self._salts: dict[str, np.uint64] = {}
+        self._trajectories: dict[TrajectoryId, TrajectoryState] = {}
+        self._priors = kind_priors()
+
+    @property
+    def priors(self) -> NDArray[np.float64]:
+        """Acceptance rates to begin with, `[groups, kinds of a group]`."""
+        return self._priors
+
+    @property
+    def learns_from_rejected(self) -> bool:
+        """Whether laws off the accepted path are wanted."""
+        return self._config.update_from_rejected
+
+    @property
+    def table(self) -> NgramTable:
+        """The statistics."""
+        return self._table
 
     def start(self, start: TrajectoryStart) -> None:
-        """Begin a trajectory; the first one of a scope creates its table."""
-        table = self._tables.get(start.scope)
-        if table is None:
-            table = self._tables[start.scope] = NgramTable(
-                max_entries=self._max_entries,
-                vocabulary_size=self._vocabulary_size,
-                records_deltas=self._records_deltas,
-            )
-        self._trajectories[start.trajectory] = _Trajectory(
-            TokenBuffer(start.token_ids), table, np.uint64(start.seed), _draft_law(start.law)
+        """Begin a trajectory; the first one of a scope opens it."""
+        if start.scope not in self._salts:
+            self._salts[start.scope] = self._table.open(start.scope)
+        self._trajectories[start.trajectory] = TrajectoryState(
+            scope=start.scope,
+            salt=self._salts[start.scope],
+            seed=np.uint64(start.seed),
+            law=start.law,
+            mode=self._mode(start),
+            length=len(start.token_ids),
+            tail=contexts_of_text(start.token_ids, len(start.token_ids) - 1, 1)[0],
+            prompt=start.token_ids,
         )
+
+    def _mode(self, start: TrajectoryStart) -> int:
+        if start.law.temperature == 0:
+            return GREEDY
+        if self._config.draft_sampling == "deterministic":
+            return DETERMINISTIC
+        return KEYED if start.is_keyed else REJECTION
 
     def fork(self, source: TrajectoryId, target: TrajectoryStart) -> None:
         """Begin a trajectory; its tokens say all there is to know about its source."""
         self.start(target)
 
-    def slots(self, trajectories: Sequence[TrajectoryId]) -> _Slots:
+    def slots(self, trajectories: Sequence[TrajectoryId]) -> StandSlots:
         """Return the slots of these trajectories at their committed positions."""
-        return _Slots(self._shape, [self._trajectories[trajectory] for trajectory in trajectories])
+        states = [self._trajectories[trajectory] for trajectory in trajectories]
+        stored = SamplingParams() if self._config.stored_law == "processed" else None
+        return StandSlots(self._table, self._shape, states, 1 if self._config.unigram else 2, stored)
 
     def observe_prompt(self, trajectory: TrajectoryId, start: int, law_ids: IntArray, law_probs: FloatArray) -> None:
         """Learn the laws of a prefill; they stay local, since every worker that takes the prompt computes them."""
-        known = self._trajectories[trajectory]
-        known.table.observe(known.committed.tokens, start, *_as_laws(law_ids, law_probs), is_shared=False)
-
-    priors = np.full(1, 0.5)
-    learns_from_rejected = False
+        if self._config.update_from_prefill and len(law_ids):
+            state = self._trajectories[trajectory]
+            history = contexts_of_text(state.prompt, start, len(law_ids))
+            salts = np.full(len(law_ids), state.salt)
+            self._table.observe(salts, history, *self._laws(state, law_ids, law_probs))
 
     def observe(self, steps: Sequence[VerifiedStep]) -> None:
-        """Learn the laws on the committed path, once each, and advance the trajectory."""
-        for step in steps:
-            self._observe(step)
+        """Learn the laws that the settings ask for, once each, and advance the trajectories."""
+        states = [self._trajectories[step.trajectory] for step in steps]
+        learned = []
+        for state, step in zip(states, steps, strict=True):
+            history = contexts_of_tree(step.tree.token, step.tree.parent, state.tail)
+            rows = self._rows(step)
+            learned.append((history[rows], *self._laws(state, step.law_ids[rows], step.law_probs[rows])))
+            state.advance(step.committed)
+        salts = np.repeat([state.salt for state in states], [len(history) for history, _, _ in learned])
+        history, ids, probs = (np.concatenate(column) for column in zip(*learned, strict=True))
+        contexts = self._table.observe(salts, history, ids, probs, returns_contexts=self._recorder is not None)
+        if self._recorder is not None and contexts is not None:
+            self._recorder.add(
+                [state.scope for state in states], [len(rows) for rows, _, _ in learned], history, contexts
+            )
 
-    def _observe(self, step: VerifiedStep) -> None:
-        known = self._trajectories[step.trajectory]
-        rows = np.concatenate(([0], step.accepted))[: len(step.committed)]
-        first = len(known.committed) - 1
-        known.committed.append(step.committed)
-        known.table.observe(known.committed.tokens, first, *_as_laws(step.law_ids[rows], step.law_probs[rows]))
+    def _rows(self, step: VerifiedStep) -> NDArray[np.int64]:
+        """Return the nodes whose laws are learned."""
+        verified = np.concatenate([[0], step.accepted])[: len(step.committed)].astype(np.int64)
+        if not self._config.update_from_rejected:
+            return verified if self._config.update_from_accepted else verified[:0]
+        is_learned = step.law_probs[:, 0] > 0
+        is_learned[verified] = self._config.update_from_accepted
+        return np.flatnonzero(is_learned)
+
+    def _laws(self, state: TrajectoryState, ids: IntArray, probs: FloatArray) -> tuple[IntArray, FloatArray]:
+        """Return contiguous laws of the types that the compiled loops were built for, processed if so stored."""
+        if self._config.stored_law == "processed":
+            probs = processed_rows(probs, state.law)
+        return np.ascontiguousarray(ids, np.int32), np.ascontiguousarray(probs, np.float32)
 
     def close(self, trajectory: TrajectoryId) -> None:
-        """Forget a trajectory; the table of its scope stays."""
+        """Forget a trajectory; the statistics of its scope stay."""
         self._trajectories.pop(trajectory, None)
 
     def close_scope(self, scope: str) -> None:
-        """Drop the table of a scope; what it has not handed out yet is part of the next `drain`."""
-        table = self._tables.pop(scope, None)
-        if table is not None and table.n_undrained:
-            self._left_over.append(ScopeDelta(scope, table.drain()))
+        """Drop the statistics of a scope; what it has not handed out yet is part of the next `drain`."""
+        if self._salts.pop(scope, None) is not None:
+            self._table.close(scope)
 
     @property
     def scopes(self) -> frozenset[str]:
-        """Scopes that have a table."""
-        return frozenset(self._tables)
+        """Scopes that have statistics."""
+        return frozenset(self._salts)
 
     @property
     def n_undrained(self) -> int:
         """Observations that wait for `drain`, one a context each time."""
-        return sum(table.n_undrained for table in self._tables.values())
+        return self._recorder.n_contexts if self._recorder is not None else 0
 
     def drain(self) -> list[ScopeDelta]:
         """Return what was learned from verify steps since the last call, coalesced by scope."""
-        deltas = [ScopeDelta(scope, table.drain()) for scope, table in self._tables.items() if table.n_undrained]
-        deltas, self._left_over = self._left_over + deltas, []
-        return deltas
+        return self._recorder.drain() if self._recorder is not None else []
 
     def merge(self, delta: ScopeDelta) -> None:
-        """Add what another drafter learned; a scope without a table is ignored.
+        """Add what another drafter learned; a scope that is not open is ignored.
 
         Raises:
             ValueError: an id outside the vocabulary.
         """
-        table = self._tables.get(delta.scope)
-        if table is not None:
-            table.merge(delta.contexts)
+        if delta.scope in self._salts:
+            self._table.merge(delta.scope, delta.contexts)
 
     def reload(self, delta: ScopeDelta) -> None:
-        """Replace a scope's table by a delta and what waits for `drain`; prompts' laws are lost. Raises as `merge` does."""
-        table = self._tables.get(delta.scope)
-        if table is not None:
-            table.clear()
-            table.merge(delta.contexts)
-            table.merge(table.undrained())
-
-
-@dataclass(frozen=True, slots=True)
-class _Slots:
-    shape: TreeShape
-    trajectories: Sequence[_Trajectory]
-
-    def grow(self, n_nodes: Sequence[int]) -> list[DraftTree]:
-        """Return one tree a trajectory with at most `n_nodes[i]` nodes below the root."""
-        return [self._grow(trajectory, n) for trajectory, n in zip(self.trajectories, n_nodes, strict=True)]
-
-    def _grow(self, known: _Trajectory, n_nodes: int) -> DraftTree:
-        shape, table = self.shape, known.table
-        n_nodes = min(n_nodes, len(shape.parent) - 1)
-        committed = known.committed.tokens
-        columns, log_q = grow_tree(
-            table.index, table.entries, committed, shape.parent, shape.slot, n_nodes, known.seed, known.law
-        )
-        token, parent, depth, slot, source = columns
-        return DraftTree(token, parent, depth, slot, log_q, source, np.zeros_like(source))
-
-
-def _draft_law(law: SamplingParams) -> DraftLaw:
-    return float(law.temperature), int(law.top_k), float(law.top_p), float(law.min_p)
-
-
-def _as_laws(ids: IntArray, probabilities: FloatArray) -> tuple[IntArray, FloatArray]:
-    """Return contiguous arrays of the types that the compiled loops were built for."""
-    return np.ascontiguousarray(ids, np.int32), np.ascontiguousarray(probabilities, np.float32)
+        """Replace a scope's statistics by a delta and what waits for `drain`; prompts' laws are lost. Raises as `merge` does."""
+        if delta.scope in self._salts:
+            self._table.close(delta.scope)
+            self._salts[delta.scope] = self._table.open(delta.scope)
+            for state in self._trajectories.values():
+                if state.scope == delta.scope:
+                    state.salt = self._salts[delta.scope]
+            self._table.merge(delta.scope, delta.contexts)
+            if self._recorder is not None:
+                self._table.merge(delta.scope, self._recorder.undrained(delta.scope))

@@ -1,128 +1,213 @@
-"""The compiled growth of one STAND draft tree: context of each node, back-off, law, keyed draw without replacement."""
+"""The compiled growth of STAND's draft trees for a whole batch: into a fixed shape, or best first while nodes pay."""
 
 from __future__ import annotations
 
-import math
-from typing import TypeAlias
+from heapq import heappop, heappush
+from typing import Final, TypeAlias
 
 import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from tts_orch.policies.drafting.context_delta import ORDERS
-from tts_orch.policies.drafting.gumbel import gumbels
-from tts_orch.policies.drafting.ngram_kernels import Entries, Keys, context_key, find_entry
-from tts_orch.policies.drafting.ngram_table import EXPOSED
+from tts_orch.policies.drafting.ngram_kernels import Columns
+from tts_orch.policies.drafting.stand_kinds import REJECTION
+from tts_orch.policies.drafting.stand_law import Draws, draw_children, new_draws
 from tts_orch.records import FloatArray, IntArray
 
-__all__ = ["DraftLaw", "grow_tree"]
+__all__ = [
+    "DEPTH",
+    "KIND",
+    "PARENT",
+    "SLOT",
+    "SOURCE",
+    "TOKEN",
+    "TREE",
+    "Batch",
+    "Forest",
+    "Laws",
+    "grow_shapes",
+    "grow_while_paying",
+]
+
+Laws: TypeAlias = tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.float64], NDArray[np.float64]]
+"""The columns of `DraftLaw`, by tree."""
+
+Batch: TypeAlias = tuple[IntArray, NDArray[np.uint64], NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64], Laws]
+"""By tree: last tokens `[b, ORDERS]`, most recent first, salts, seeds, positions of the noise that draws the root's children,
+modes, laws."""
+
+Forest: TypeAlias = tuple[IntArray, FloatArray]
+"""By node, roots first: `[7, n]` with the rows below, and `[n]` log_q."""
+
+TREE: Final = 0
+TOKEN: Final = 1
+PARENT: Final = 2
+"""Its number within the tree."""
+DEPTH: Final = 3
+SLOT: Final = 4
+SOURCE: Final = 5
+KIND: Final = 6
+_ROWS: Final = 7
+
+_LOOKAHEAD: Final = 16
+"""Nodes that may have to be added together before a step of the cost curve pays."""
 
 
-DraftLaw: TypeAlias = tuple[float, int, float, float]
-"""What a stored raw law is processed with: temperature, top_k, top_p and min_p of `SamplingParams`."""
-
-
-@numba.njit(cache=True)
-def grow_tree(
-    index: IntArray,
-    entries: Entries,
-    committed: IntArray,
+@numba.njit(cache=True, nogil=True)
+def grow_shapes(
+    columns: Columns,
+    batch: Batch,
+    lowest_order: int,
     shape_parent: IntArray,
     shape_slot: IntArray,
-    n_nodes: int,
-    seed: np.uint64,
-    law: DraftLaw,
-) -> tuple[IntArray, FloatArray]:
-    """Fill the first `n_nodes` slots of a static shape.
+    n_nodes: NDArray[np.int64],
+) -> tuple[Forest, Draws]:
+    """Fill the first `n_nodes[i]` slots of a static shape for every tree.
 
     A slot stays empty, and all below it, where no order knows the context or the law has no token left.
 
     Args:
-        index: and
-        entries: the table.
-        committed: `[t]` prompt and output.
+        columns: the table.
+        batch: the trees to grow.
+        lowest_order: shortest context that may hit.
         shape_parent: and
-        shape_slot: `[s]` of the shape, root first.
-        n_nodes: slots to fill below the root, less than `s`.
-        seed: trajectory seed.
-        law: how stored laws are processed.
-
-    Returns:
-        `[5, n]` token, parent, depth, slot and source, and `[n]` log_q of a `DraftTree`, nodes in the shape's order.
+        shape_slot: `[s]` of the shape, root first; with every place its lower ranks come before it.
+        n_nodes: `[b]` slots to fill below each root, less than `s`.
     """
-    columns, log_q = np.zeros((5, n_nodes + 1), np.int32), np.zeros(n_nodes + 1, np.float32)
-    token, parent, depth, slot, source = columns
-    token[0], parent[0] = committed[-1], -1
-    node_of = np.full(n_nodes + 1, -1, np.int32)  # shape slot -> node of the tree
-    node_of[0] = 0
-    order, n_drawn = np.zeros(n_nodes + 1, np.int32), np.zeros(n_nodes + 1, np.int32)
-    drawn, drawn_log_q = np.empty((n_nodes + 1, EXPOSED), np.int32), np.empty((n_nodes + 1, EXPOSED), np.float32)
-    n = 1
-    for place in range(1, n_nodes + 1):
-        above, rank = node_of[shape_parent[place]], shape_slot[place]
-        if above < 0:
+    n_trees = len(n_nodes)
+    forest, context = _roots(batch[0], n_trees + n_nodes.sum())
+    draws = new_draws(len(context))
+    n_drawn, order = np.zeros(len(context), np.int64), np.zeros(len(context), np.int64)
+    node_of = np.empty(len(shape_parent), np.int64)
+    n = n_trees
+    for tree in range(n_trees):
+        node_of[:] = -1
+        node_of[0] = tree
+        n_own = 1
+        for place in range(1, n_nodes[tree] + 1):
+            above, rank = node_of[shape_parent[place]], shape_slot[place]
+            if above < 0:
+                continue
+            own = 0 if above == tree else above - n + n_own
+            if rank == 0:
+                n_drawn[above], order[above] = _expand(columns, batch, lowest_order, forest, context, draws, above, own)
+            if rank < n_drawn[above]:
+                _add(forest, context, draws, n, above, own, rank, order[above])
+                node_of[place] = n
+                n += 1
+                n_own += 1
+    return (forest[0][:, :n], forest[1][:n]), draws
+
+
+@numba.njit(cache=True, nogil=True)
+def grow_while_paying(
+    columns: Columns,
+    batch: Batch,
+    lowest_order: int,
+    rates: NDArray[np.float64],
+    seconds: NDArray[np.float64],
+    other_rows: int,
+    tokens_per_second: float,
+    max_nodes: NDArray[np.int64],
+    max_depth: NDArray[np.int64],
+    cuts_back: bool,
+) -> tuple[Forest, Draws]:
+    """Add the most promising slot of all trees again and again, until no further node pays.
+
+    A slot promises the probability that its node is accepted: the product of rates along the path. Whether the next one is
+    drawn depends on that promise and the rows so far. `cuts_back` drops, at the end, the last nodes that were added in
+    the hope of filling a step of the cost curve; after rejection draws that would bias the law.
+    """
+    n_trees = len(max_nodes)
+    capacity = n_trees + min(max_nodes.sum(), len(seconds) - 1 - other_rows)
+    forest, context = _roots(batch[0], capacity)
+    draws = new_draws(capacity)
+    n_drawn, order = np.zeros(capacity, np.int64), np.zeros(capacity, np.int64)
+    own, n_own = np.zeros(capacity, np.int64), np.ones(n_trees, np.int64)
+    worth = np.ones(capacity)
+    heap = [(0.0, 0, 0) for _ in range(0)]
+    for tree in range(n_trees):
+        if max_nodes[tree] > 0 and max_depth[tree] > 0:
+            n_drawn[tree], order[tree] = _expand(columns, batch, lowest_order, forest, context, draws, tree, 0)
+            if n_drawn[tree] > 0:
+                heappush(heap, (-rates[draws[2][tree, 0]], tree, 0))
+    n, gain, best_gain, best = n_trees, 0.0, 0.0, n_trees
+    while len(heap) > 0 and n < capacity:
+        promise, above, rank = heappop(heap)
+        promise = -promise
+        rows = other_rows + n - n_trees
+        if not _pays(promise, tokens_per_second, seconds, rows):
+            break
+        tree = forest[0][TREE, above]
+        if n_own[tree] > max_nodes[tree]:
             continue
-        if rank == 0:
-            entry, order[above] = _back_off(index, entries[0], committed, token, parent, above, depth[above])
-            if entry >= 0:
-                position = len(committed) + depth[above]
-                n_drawn[above] = _draw(entries, entry, seed, position, law, drawn[above], drawn_log_q[above])
-        if rank < n_drawn[above]:
-            node_of[place] = n
-            token[n], parent[n], depth[n], slot[n] = drawn[above, rank], above, depth[above] + 1, rank
-            log_q[n], source[n] = drawn_log_q[above, rank], order[above]
-            n += 1
-    return columns[:, :n], log_q[:n]
+        _add(forest, context, draws, n, above, own[above], rank, order[above])
+        own[n], worth[n] = n_own[tree], promise
+        n_own[tree] += 1
+        gain += promise - tokens_per_second * (seconds[rows + 1] - seconds[rows])
+        if rank + 1 < n_drawn[above]:
+            next_promise = min(promise, worth[above] * rates[draws[2][above, rank + 1]])
+            heappush(heap, (-next_promise, above, rank + 1))
+        if forest[0][DEPTH, n] < max_depth[tree]:
+            n_drawn[n], order[n] = _expand(columns, batch, lowest_order, forest, context, draws, n, own[n])
+            if n_drawn[n] > 0:
+                heappush(heap, (-promise * rates[draws[2][n, 0]], n, 0))
+        n += 1
+        if gain > best_gain or not cuts_back:
+            best_gain, best = gain, n
+    return (forest[0][:, :best], forest[1][:best]), draws
 
 
 @numba.njit(cache=True)
-def _back_off(
-    index: IntArray, keys: Keys, committed: IntArray, token: IntArray, parent: IntArray, node: int, depth: int
+def _pays(promise: float, tokens_per_second: float, seconds: NDArray[np.float64], rows: int) -> bool:
+    """Return whether some number of nodes with this promise is worth its time."""
+    for more in range(1, min(_LOOKAHEAD, len(seconds) - 1 - rows) + 1):
+        if more * promise > tokens_per_second * (seconds[rows + more] - seconds[rows]):
+            return True
+    return False
+
+
+@numba.njit(cache=True)
+def _roots(tails: IntArray, n: int) -> tuple[Forest, IntArray]:
+    """Return room for `n` nodes that begins with the roots, and the context of each node."""
+    n_trees = len(tails)
+    nodes, context = np.zeros((_ROWS, n), np.int32), np.empty((n, ORDERS), np.int32)
+    nodes[TREE, :n_trees], nodes[TOKEN, :n_trees], nodes[PARENT, :n_trees] = np.arange(n_trees), tails[:, 0], -1
+    context[:n_trees] = tails
+    return (nodes, np.zeros(n, np.float32)), context
+
+
+@numba.njit(cache=True)
+def _expand(
+    columns: Columns,
+    batch: Batch,
+    lowest_order: int,
+    forest: Forest,
+    context: IntArray,
+    draws: Draws,
+    node: int,
+    own: int,
 ) -> tuple[int, int]:
-    """Return the entry of the longest known context that ends at a node, and its order; -1 and 0 for none."""
-    entry, hit, key = -1, 0, np.uint64(0)
-    for order in range(1, min(ORDERS, len(committed) + depth) + 1):
-        if node > 0:
-            last, node = token[node], parent[node]
-        else:
-            last = committed[len(committed) - order + depth]
-        key = context_key(key, last, order)
-        found = find_entry(index, keys, key)
-        if found >= 0:
-            entry, hit = found, order
-    return entry, hit
+    """Draw the children of a node, number `own` of its tree."""
+    _, salts, seeds, positions, modes, laws = batch
+    tree = forest[0][TREE, node]
+    position = positions[tree] + (own if modes[tree] == REJECTION else forest[0][DEPTH, node])
+    law = laws[0][tree], laws[1][tree], laws[2][tree], laws[3][tree]
+    return draw_children(
+        columns, context[node], salts[tree], lowest_order, law, modes[tree], seeds[tree], position, draws, node
+    )
 
 
 @numba.njit(cache=True)
-def _draw(
-    entries: Entries, entry: int, seed: np.uint64, position: int, law: DraftLaw, drawn: IntArray, log_qs: FloatArray
-) -> int:
-    """Write an entry's ids in draw order with their log-probabilities; return how many the law leaves."""
-    _, _, n_ids, ids, sums = entries
-    n = min(EXPOSED, int(n_ids[entry]))
-    if law[0] == 0 or n == 0:
-        drawn[:n], log_qs[:n] = ids[entry, :n], 0.0
-        return n
-    log_q = _processed(sums[entry, :n], law)
-    n = len(log_q)
-    noise = gumbels(seed, position, ids[entry, :n].astype(np.int64))
-    score = np.add(log_q, noise)
-    for rank in range(n):
-        best = np.argmax(score)
-        drawn[rank], log_qs[rank] = ids[entry, best], log_q[best]
-        score[best] = -np.inf
-    return n
-
-
-@numba.njit(cache=True)
-def _processed(sums: NDArray[np.int64], law: DraftLaw) -> NDArray[np.float64]:
-    """Return the log-probabilities of what temperature, top-k, top-p and min-p leave of sums in falling order."""
-    temperature, top_k, top_p, min_p = law
-    weight = (sums / sums[0]) ** (1.0 / temperature)
-    n = min(top_k, len(weight)) if top_k > 0 else len(weight)
-    nucleus, mass, kept = top_p * weight[:n].sum(), 0.0, 0
-    while kept < n and mass < nucleus and weight[kept] >= min_p and weight[kept] > 0:
-        mass += weight[kept]
-        kept += 1
-    log_q: NDArray[np.float64] = np.log(weight[:kept]) - math.log(mass)
-    return log_q
+def _add(
+    forest: Forest, context: IntArray, draws: Draws, node: int, above: int, own: int, rank: int, order: int
+) -> None:
+    """Add the child of this rank to node `above`, number `own` of its tree."""
+    nodes, log_q = forest
+    tokens, log_qs, kinds, _, _ = draws
+    nodes[TREE, node], nodes[TOKEN, node], nodes[PARENT, node] = nodes[TREE, above], tokens[above, rank], own
+    nodes[DEPTH, node], nodes[SLOT, node] = nodes[DEPTH, above] + 1, rank
+    nodes[SOURCE, node], nodes[KIND, node], log_q[node] = order, kinds[above, rank], log_qs[above, rank]
+    context[node, 0] = nodes[TOKEN, node]
+    context[node, 1:] = context[above, :-1]

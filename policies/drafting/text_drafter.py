@@ -61,7 +61,7 @@ class TextDrafter(ABC):
         """Return the slots of these trajectories at their committed positions."""
         return _Slots([self._models[trajectory] for trajectory in trajectories])
 
-    def observe_prompt(self, trajectory: TrajectoryId, start: int, law_ids: IntArray, law_probs: FloatArray) -> None:
+    def observe_prompt(self, trajectory: TrajectoryId, start: int, law_ids: IntArray, law_probs: FloatArray) -> None:  # noqa: B027 (right for all of them)
         """Do nothing: only tokens count here."""
 
     def observe(self, steps: Sequence[VerifiedStep]) -> None:
@@ -73,7 +73,7 @@ class TextDrafter(ABC):
         """Forget a trajectory."""
         self._models.pop(trajectory, None)
 
-    def close_scope(self, scope: str) -> None:
+    def close_scope(self, scope: str) -> None:  # noqa: B027 (right for most)
         """Do nothing, unless trajectories share something."""
 
 

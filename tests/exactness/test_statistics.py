@@ -14,9 +14,12 @@ from tests.exactness.decoding import decode, new_decoder, prompt, resumed, take,
 from tests.exactness.drafters import CheckingDrafter, OracleDrafter
 from tests.exactness.reference import Outcome
 from tests.toys import EOS_ID, VOCABULARY_SIZE, toy_llama
-from tts_orch.policies.drafting.context_delta import ORDERS, PROBABILITY_ONE
-from tts_orch.policies.drafting.ngram_kernels import KEPT, context_key
+from tts_orch.config import DraftingConfig
+from tts_orch.policies.drafting.context_delta import KEPT, ORDERS, PROBABILITY_ONE
+from tts_orch.policies.drafting.ngram_kernels import SUMS, context_key, entry_span, find_entry
+from tts_orch.policies.drafting.ngram_updates import LEAST_SHARE
 from tts_orch.policies.drafting.stand import Stand
+from tts_orch.policies.drafting.tree_file import default_tree
 from tts_orch.records import DecodeRequest, SamplingParams
 
 _LAW = SamplingParams(temperature=0.8, max_new_tokens=24, logit_bias=((EOS_ID, -5.0),))
@@ -171,7 +174,7 @@ def _context_keys(tokens: Sequence[int]) -> list[int]:
 def test_table_holds_the_sum_of_the_laws_after_every_context() -> None:
     """STAND's table after known commits: counts are exact, sums are those of the stock model's laws up to rounding."""
     requests = _requests(30, n=3)
-    drafter = Stand(vocabulary_size=VOCABULARY_SIZE)
+    drafter = Stand(DraftingConfig(table_entries=1 << 14), default_tree(), vocabulary_size=VOCABULARY_SIZE)
     decoder = new_decoder(toy_target(), drafter)
     outcomes = decode(decoder, requests)
     counts: Counter[int] = Counter()
@@ -181,12 +184,15 @@ def test_table_holds_the_sum_of_the_laws_after_every_context() -> None:
         for key in _context_keys(context):
             counts[key] += n_times
             mass[key] += n_times * laws[context]
-    table = drafter._tables["scope"]
-    keys, observed, n_ids, _, sums = (column[: table.size] for column in table.entries)
-    assert dict(zip(keys.tolist(), observed.tolist(), strict=True)) == counts
-    for key, n, row in zip(keys.tolist(), n_ids.tolist(), sums, strict=True):
-        if n < KEPT:  # no id was dropped
-            assert row[:n].sum() == pytest.approx(mass[key] * PROBABILITY_ONE, abs=20 * counts[key])
+    columns, salt = drafter.table.columns, drafter.table.open("scope")
+    assert drafter.table.size == len(counts)
+    for key, n_times in counts.items():
+        entry = find_entry(columns, np.uint64(key) ^ salt)
+        count, start, n_ids = entry_span(columns, entry)
+        assert count == n_times
+        if n_ids < KEPT:  # nothing was dropped but ids whose share is not worth keeping
+            lost = mass[key] * PROBABILITY_ONE - float(columns[SUMS][start : start + n_ids].sum())
+            assert -20 * n_times <= lost <= 20 * n_times * LEAST_SHARE
 
 
 def _raw_laws(requests: Sequence[DecodeRequest], outcomes: dict[str, Outcome]) -> dict[tuple[int, ...], float]:

@@ -9,18 +9,38 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.unit.gumbel_reference import gumbel_top_k
+from tts_orch.config import DraftingConfig
 from tts_orch.policies.drafting.context_delta import ContextDelta, ScopeDelta, coalesce
 from tts_orch.policies.drafting.draft_tree import DraftTree, TrajectoryStart, VerifiedStep
 from tts_orch.policies.drafting.gumbel import gumbel
 from tts_orch.policies.drafting.ngram_table import NgramTable
-from tts_orch.policies.drafting.registry import drafter
 from tts_orch.policies.drafting.stand import Stand
-from tts_orch.policies.drafting.tree_shape import heap_tree
+from tts_orch.policies.drafting.stand_contexts import contexts_of_text
+from tts_orch.policies.drafting.tree_shape import TreeShape, heap_tree
 from tts_orch.records import FloatArray, IntArray, SamplingParams
 
 VOCABULARY_SIZE = 12
 SHAPE = heap_tree([0.5, 0.2, 0.1, 0.05], 60, 6)
 Laws = tuple[IntArray, FloatArray]
+
+
+def new_stand(shape: TreeShape = SHAPE, *, records_deltas: bool = False, **config: object) -> Stand:
+    return Stand(DraftingConfig(table_entries=1 << 12, **config), shape, records_deltas=records_deltas)
+
+
+def table_of(text: IntArray, first: int, laws: Laws) -> NgramTable:
+    """A table that was told the laws after positions `first`, `first + 1`, ..."""
+    table = NgramTable(max_entries=1 << 12)
+    observe(table, text, first, laws)
+    return table
+
+
+def observe(table: NgramTable, text: IntArray, first: int, laws: Laws) -> ContextDelta:
+    n = len(laws[0])
+    salts = np.full(n, table.open("scope"))
+    contexts = table.observe(salts, contexts_of_text(text, first, n), *laws, returns_contexts=True)
+    assert contexts is not None
+    return contexts
 
 
 def start(name: str, tokens: IntArray, law: SamplingParams | None = None, seed: int = 2**63 + 9) -> TrajectoryStart:
@@ -62,10 +82,10 @@ def test_every_node_draws_its_children_by_the_keyed_rule(
     seed: int, law: SamplingParams, n_nodes: int, n_tokens: int
 ) -> None:
     tokens, (ids, probabilities) = random_text(np.random.default_rng(seed), n_tokens)
-    stand, table = Stand(shape=SHAPE), NgramTable()
+    stand = new_stand()
     stand.start(start("a", tokens, law, seed))
     stand.observe_prompt("a", 0, ids, probabilities)
-    table.observe(tokens, 0, ids, probabilities)
+    table = table_of(tokens, 0, (ids, probabilities))
     tree = stand.slots(["a"]).grow([n_nodes])[0]
     assert tree.token[0] == tokens[-1]
     assert tree.n_nodes <= n_nodes + 1
@@ -73,7 +93,7 @@ def test_every_node_draws_its_children_by_the_keyed_rule(
     shape_of = {0: 0}
     for node in range(tree.n_nodes):
         path = [int(tree.token[i]) for i in tree.path(node)]
-        found = table.lookup(np.array([*tokens, *path], np.int32))
+        found = table.lookup("scope", np.array([*tokens, *path], np.int32))
         n_wanted = sum(parent == shape_of[node] for parent, _ in wanted)
         if found is None or n_wanted == 0:
             assert not tree.children[node]
@@ -95,7 +115,7 @@ def test_with_full_knowledge_first_children_are_the_tokens_to_come() -> None:
     generator = np.random.default_rng(3)
     tokens, (ids, probabilities) = random_text(generator, 4000)
     probabilities = np.where(np.arange(VOCABULARY_SIZE) < 10, probabilities, 0)  # what a table exposes
-    seed, stand = 77, Stand(shape=SHAPE)
+    seed, stand = 77, new_stand()
     stand.start(start("a", tokens, SamplingParams(temperature=0.8), seed))
     stand.observe_prompt("a", 0, ids, probabilities)
     tree = stand.slots(["a"]).grow([60])[0]
@@ -112,21 +132,21 @@ def test_with_full_knowledge_first_children_are_the_tokens_to_come() -> None:
 
 def test_greedy_takes_the_most_probable() -> None:
     tokens, (ids, probabilities) = random_text(np.random.default_rng(4), 500)
-    stand, table = Stand(shape=SHAPE), NgramTable()
+    stand = new_stand()
     stand.start(start("a", tokens, SamplingParams(temperature=0.0)))
     stand.observe_prompt("a", 0, ids, probabilities)
-    table.observe(tokens, 0, ids, probabilities)
+    table = table_of(tokens, 0, (ids, probabilities))
     tree = stand.slots(["a"]).grow([40])[0]
     assert tree.n_nodes == 41
     for node, children in enumerate(tree.children):
-        found = table.lookup(np.array([*tokens, *tree.token[tree.path(node)]], np.int32))
+        found = table.lookup("scope", np.array([*tokens, *tree.token[tree.path(node)]], np.int32))
         assert found is not None
         assert tree.token[children].tolist() == found[1][: len(children)].tolist()
-    assert not tree.log_q.any()  # deterministic nodes
+    assert tree.laws is None  # deterministic nodes
 
 
 def test_nothing_known_gives_the_root_alone() -> None:
-    stand = Stand()
+    stand = new_stand()
     stand.start(start("a", np.array([1, 2], np.int32)))
     stand.start(start("b", np.array([3], np.int32)))
     assert [tree.token.tolist() for tree in stand.slots(["b", "a"]).grow([255, 1000])] == [[3], [2]]
@@ -134,7 +154,7 @@ def test_nothing_known_gives_the_root_alone() -> None:
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
 def test_a_law_without_weight_drafts_nothing(temperature: float) -> None:
-    stand = Stand()
+    stand = new_stand()
     stand.start(start("a", np.array([1], np.int32), SamplingParams(temperature=temperature)))
     stand.observe_prompt("a", 0, np.array([[5, 6]], np.int32), np.zeros((1, 2), np.float32))
     assert stand.slots(["a"]).grow([4])[0].n_nodes == 1
@@ -148,9 +168,10 @@ def run_steps(
     while position < len(text):
         committed = text[position : position + int(generator.integers(1, 5))]
         n = len(committed)
-        wrong = generator.integers(0, VOCABULARY_SIZE, n)  # a rejected node before each accepted one
-        tree_tokens = [int(text[position - 1])] + [int(t) for pair in zip(wrong, committed, strict=True) for t in pair]
-        tree = DraftTree.chain(tree_tokens[0], tree_tokens[1:])
+        wrong = generator.integers(0, VOCABULARY_SIZE, n)  # a rejected sibling before each accepted node
+        below = [int(t) for pair in zip(wrong, committed, strict=True) for t in pair]
+        tree = DraftTree.chain(int(text[position - 1]), below)
+        tree.parent[1:] = np.arange(2 * n) // 2 * 2
         accepted = np.arange(2, 2 * n, 2, dtype=np.int32)  # the last committed token is the bonus token
         rows = np.concatenate(([0], accepted))
         law_ids = np.tile(np.arange(VOCABULARY_SIZE, dtype=np.int32), (tree.n_nodes, 1))
@@ -170,19 +191,20 @@ def assert_same(one: ContextDelta, other: ContextDelta) -> None:
 def test_verified_positions_are_counted_once_each(seed: int, n_prompt: int) -> None:
     generator = np.random.default_rng(seed)
     text, (ids, probabilities) = random_text(generator, 40)
-    stand, expected = Stand(records_deltas=True), NgramTable(records_deltas=True)
+    stand = new_stand(records_deltas=True)
     stand.start(start("a", text[:n_prompt]))
     stand.observe_prompt("a", 0, ids[: n_prompt - 1], probabilities[: n_prompt - 1])
     run_steps(stand, "a", text, n_prompt, (ids, probabilities), generator)
-    expected.observe(text, n_prompt - 1, ids[n_prompt - 1 : -1], probabilities[n_prompt - 1 : -1])
+    rows = slice(n_prompt - 1, -1)
+    expected = observe(NgramTable(max_entries=1 << 12), text, n_prompt - 1, (ids[rows], probabilities[rows]))
     (delta,) = stand.drain()
     assert delta.scope == "scope"
-    assert_same(delta.contexts, expected.drain())
+    assert_same(delta.contexts, coalesce([expected]))
     assert stand.drain() == []
 
 
 def test_cut_step_counts_no_row_beyond_what_was_committed() -> None:
-    stand = Stand(records_deltas=True)
+    stand = new_stand(records_deltas=True)
     stand.start(start("a", np.array([1], np.int32)))
     tree = DraftTree.chain(1, [2, 3])
     laws = np.full((3, 1), 5, np.int32), np.ones((3, 1), np.float32)
@@ -195,7 +217,7 @@ def test_cut_step_counts_no_row_beyond_what_was_committed() -> None:
 def test_trajectories_of_a_scope_share_and_forks_go_their_own_way() -> None:
     generator = np.random.default_rng(5)
     text, laws = random_text(generator, 300)
-    stand = Stand(shape=SHAPE)
+    stand = new_stand()
     stand.start(start("a", text[:2]))
     run_steps(stand, "a", text, 2, laws, generator)
     stand.fork("a", start("b", text))
@@ -212,7 +234,7 @@ def test_trajectories_of_a_scope_share_and_forks_go_their_own_way() -> None:
 def test_closed_scope_hands_out_what_it_learned_and_forgets() -> None:
     generator = np.random.default_rng(6)
     text, laws = random_text(generator, 100)
-    stand = Stand(records_deltas=True)
+    stand = new_stand(records_deltas=True)
     stand.start(start("a", text[:2]))
     run_steps(stand, "a", text, 2, laws, generator)
     stand.close("a")
@@ -231,28 +253,19 @@ def test_closed_scope_hands_out_what_it_learned_and_forgets() -> None:
 def test_reload_keeps_what_was_not_drained() -> None:
     generator = np.random.default_rng(7)
     text, laws = random_text(generator, 100)
-    stand, others = Stand(records_deltas=True), NgramTable(records_deltas=True)
+    stand = new_stand(records_deltas=True)
     stand.start(start("a", text[:2]))
     run_steps(stand, "a", text[:50], 2, laws, generator)
     stand.drain()  # known to the store, hence part of what is reloaded
     run_steps(stand, "a", text, 50, laws, generator)
-    others.observe(text, 1, laws[0][1:49], laws[1][1:49])
-    stand.reload(ScopeDelta("scope", others.drain()))
-    expected = NgramTable()
-    expected.observe(text, 1, laws[0][1:99], laws[1][1:99])
-    table = stand._tables["scope"]
+    told = observe(NgramTable(max_entries=1 << 12), text, 1, (laws[0][1:49], laws[1][1:49]))
+    stand.reload(ScopeDelta("scope", coalesce([told])))
+    expected = table_of(text, 1, (laws[0][1:99], laws[1][1:99]))
     for end in range(2, 99):
         for order in range(1, 5):
             context = text[max(0, end - order) : end]
-            found, wanted = table.lookup(context), expected.lookup(context)
+            found, wanted = stand.table.lookup("scope", context), expected.lookup("scope", context)
             assert str(found) == str(wanted)
-    assert table.size == expected.size
+    assert stand.table.size - expected.size == 0
     (delta,) = stand.drain()
     assert coalesce([delta.contexts]).count.sum() == 4 * 50
-
-
-def test_registry() -> None:
-    assert drafter("none") is None
-    assert isinstance(drafter("stand", is_shared=True), Stand)
-    with pytest.raises(Exception, match="'eagle' is unknown; choose none, stand or prompt_lookup"):
-        drafter("eagle")

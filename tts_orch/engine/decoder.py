@@ -25,6 +25,7 @@ from tts_orch.engine.rejection import verify_by_rejection
 from tts_orch.engine.target import Target
 from tts_orch.engine.trajectory import Trajectory
 from tts_orch.engine.verification import Walk, verify
+from tts_orch.policies.drafting.draft_size import DraftSize, FixedSize
 from tts_orch.policies.drafting.draft_tree import Drafter, DraftTree, TrajectoryStart
 from tts_orch.policies.drafting.node_budget import NodeBudget
 from tts_orch.records import Chunk, DecodeRequest, FinishReason, FloatArray, IntArray
@@ -88,10 +89,12 @@ class Decoder:
         max_nodes = 0 if drafter is None else config.max_nodes
         self._admission = Admission(target, config, max_nodes)
         self._observed: dict[tuple[str, bytes], int] = {}  # positions of a prompt that a scope has learned
-        self._budget: NodeBudget | None = None
-        if max_nodes:
-            self._budget = NodeBudget(max_nodes)
+        self._size: DraftSize | None = None
+        if drafter is not None and max_nodes and config.node_budget:
             cost_model = cost_model or target.measure_cost(config.max_batch)
+            self._size = NodeBudget(drafter.priors, cost_model.seconds, max_nodes)
+        elif max_nodes:
+            self._size = FixedSize(max_nodes)
         self.cost_model = cost_model
 
     @property
@@ -187,18 +190,16 @@ class Decoder:
         return plans
 
     def _draft(self, decoding: Sequence[Trajectory], other_rows: int) -> list[DraftTree]:
-        """Return a tree for each trajectory: the root, and the draft nodes that pay."""
+        """Return a tree for each trajectory: the root, and the draft nodes to verify."""
         trees = [DraftTree.root_only(trajectory.root) for trajectory in decoding]
         drafting = [i for i, trajectory in enumerate(decoding) if self._drafts(trajectory)]
-        if not drafting or self._budget is None or self.drafter is None or self.cost_model is None:
+        if not drafting or self._size is None or self.drafter is None:
             return trees
         source = self.drafter.slots([decoding[i].request.candidate_id for i in drafting])
-        grown = []
-        for i, tree in zip(drafting, source.grow([self._budget.n_wanted] * len(drafting)), strict=True):
-            room = decoding[i].limit - decoding[i].length - 1  # deeper nodes could never be committed
-            grown.append(tree.subtree(tree.depth <= room))
+        # Deeper nodes could never be committed.
+        rooms = np.array([decoding[i].limit - decoding[i].length - 1 for i in drafting], np.int64)
         other_rows += len(decoding) - len(drafting)
-        for i, tree in zip(drafting, self._budget.choose(grown, other_rows, self.cost_model.seconds), strict=True):
+        for i, tree in zip(drafting, self._size.draft(source, rooms, other_rows), strict=True):
             trees[i] = tree
         return trees
 
@@ -327,9 +328,8 @@ class Decoder:
         self.drafter.observe(steps)
         for i in taught:
             plans[i].trajectory.observe_from = plans[i].trajectory.length
-        if self._budget is not None:
-            for step in steps:
-                self._budget.observe(step.tree, step.accepted.tolist())
+        if self._size is not None:
+            self._size.observe(steps)
 
     def _count(self, plan: _Plan, n_committed: int, n_accepted: int) -> None:
         self.counters.committed_tokens += n_committed

@@ -1,0 +1,29 @@
+"""Truncated raw laws as a sampling law leaves them: the little of the target's pipeline that tables can apply."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tts_orch.records import FloatArray, SamplingParams
+
+__all__ = ["processed_rows"]
+
+
+def processed_rows(probs: FloatArray, law: SamplingParams) -> FloatArray:
+    """Return `[m, k]` probabilities after temperature, top-k, top-p and min-p; rows stay in falling order.
+
+    Args:
+        probs: `[m, k]` raw probabilities, falling along a row; what a law has beyond them is left out.
+        law: the sampling law; temperature 0 leaves the first alone.
+    """
+    if law.temperature == 0:
+        return (np.arange(probs.shape[1]) == 0) * (probs > 0).astype(np.float32)
+    largest = np.maximum(probs[:, :1], np.finfo(np.float32).tiny)
+    weights = (probs / largest).astype(np.float64) ** (1 / law.temperature)
+    if law.top_k:
+        weights[:, law.top_k :] = 0
+    before = np.cumsum(weights, axis=1) - weights
+    total = np.maximum(weights.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    weights[(before >= law.top_p * total) | (weights < law.min_p)] = 0
+    kept = np.maximum(weights.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
+    return (weights / kept).astype(np.float32)
