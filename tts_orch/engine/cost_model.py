@@ -29,10 +29,13 @@ class CostModel:
 
     @classmethod
     def measure(cls, run: Callable[[int], float], max_rows: int, repeats: int = 3) -> CostModel:
-        """Time passes of growing size; `run(n_rows)` makes one and returns its seconds. The median counts."""
+        """Time passes of growing size; `run(n_rows)` makes one and returns its seconds.
+
+        The fastest of each size counts: slower ones measure what else the machine does.
+        """
         knots = [n for n in _KNOTS if n < max_rows] + [max_rows]
         run(knots[-1])  # first use compiles and allocates
-        return cls([float(np.median([run(n) for _ in range(repeats)])) for n in knots], knots)
+        return cls([min(run(n) for _ in range(repeats)) for n in knots], knots)
 
     def seconds(self, rows: float | np.ndarray) -> np.ndarray:
         """Return the expected seconds of passes with `rows` rows; the last slope goes on beyond the last knot."""
