@@ -133,7 +133,7 @@ def variants(
 
     def ours(target: Target, name: str, max_batch: int) -> Decoder:
         config = EngineConfig(target=arguments.target, drafter=name, max_batch=max_batch, kv_memory_gib=1.0)
-        return Decoder(target, make_drafter(config), config)
+        return Decoder(target, make_drafter(config, vocabulary_size=target.vocab_size), config)
 
     bitwise = load_target(EngineConfig(target=arguments.target, threads=arguments.threads))
     fast = load_target(EngineConfig(target=arguments.target, numerics="fast", threads=arguments.threads))

@@ -8,7 +8,7 @@ from tts_orch.policies.drafting.draft_tree import Drafter
 __all__ = ["make_drafter"]
 
 
-def make_drafter(config: DraftingConfig, *, vocabulary_size: int = 1 << 31, is_shared: bool = False) -> Drafter | None:
+def make_drafter(config: DraftingConfig, *, vocabulary_size: int, is_shared: bool = False) -> Drafter | None:
     """Return a new drafter, None for "none"; each is loaded, with its compiled loops, only where it is wanted.
 
     Args:
@@ -41,9 +41,10 @@ def make_drafter(config: DraftingConfig, *, vocabulary_size: int = 1 << 31, is_s
 
             return TokenRecycling(vocabulary_size)
         case "suffix_automaton":
-            from tts_orch.policies.drafting.suffix_automaton import SuffixAutomaton
+            from tts_orch.policies.drafting.sam_decoding import SamDecoding
+            from tts_orch.policies.drafting.token_recycling import TokenRecycling
 
-            return SuffixAutomaton(vocabulary_size)
+            return SamDecoding(TokenRecycling(vocabulary_size))
         case "suffix_tries":
             from tts_orch.policies.drafting.suffix_tries import SuffixTries
 
