@@ -18,7 +18,7 @@ from tts_orch.records import IntArray
 
 __all__ = ["Calibration"]
 
-_PRIOR_WEIGHT: Final = 12.0
+_PRIOR_WEIGHT: Final = 32.0
 """Trials that a corrected prior counts for against a kind's own."""
 _GROUP_WEIGHT: Final = 4.0
 """Expected acceptances that a group's prior counts for."""
