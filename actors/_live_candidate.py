@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Collection
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
 from tts_orch.actors._chunk_buffer import merge_chunks
 from tts_orch.records import Chunk, DecodeRequest, FinishReason
 
-__all__ = ["Decoded", "LiveCandidate"]
+__all__ = ["TRIES", "Decoded", "LiveCandidate"]
+
+TRIES: Final = 3
+"""Workers that may be lost under a candidate before it is given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +74,20 @@ class LiveCandidate:
         return f"{self.request.candidate_id}#{self.rank[-1]}.{self.lost_workers}"
 
     def remaining_request(self) -> DecodeRequest:
-        """Return the request for what is not received yet: same seed, longer prefix, an id of its own for each attempt."""
+        """Return the request for what is not received yet: same seed, longer prefix, an id and an attempt of its own.
+
+        What was received was sampled from the law, so going on from it is right under any verification. What a lost worker
+        drew beyond it may have taught tables that live on: rejection verification must not use those coins again.
+        """
         token_ids = np.concatenate([self.request.token_ids, *(chunk.token_ids for chunk in self._chunks)])
         counted = len(token_ids) if self._has_tokens else self.request.statistics_from
-        return replace(self.request, candidate_id=self._attempt_id, token_ids=token_ids, statistics_from=counted)
+        return replace(
+            self.request,
+            candidate_id=self._attempt_id,
+            token_ids=token_ids,
+            statistics_from=counted,
+            attempt=self.request.attempt * TRIES + self.lost_workers,
+        )
 
     def receive(self, chunk: Chunk) -> int:
         """Take a chunk in; one that was received before is dropped.

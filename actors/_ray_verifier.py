@@ -71,7 +71,7 @@ class RayVerifier:
         return await self.actor.call(_REPLY_WITHIN_S, TargetVerifierCore.statistics)
 
     async def close_scope(self, scope: str) -> None:
-        """Forget the draft statistics of a finished problem."""
+        """Forget the draft statistics of a scope."""
         await self.actor.call(_REPLY_WITHIN_S, TargetVerifierCore.close_scope, scope)
 
     async def close(self) -> None:

@@ -41,7 +41,7 @@ class Verifier(Protocol):
         ...
 
     async def close_scope(self, scope: str) -> None:
-        """Forget the draft statistics of a finished problem; raises as `exchange` does."""
+        """Forget the draft statistics of a scope; raises as `exchange` does."""
         ...
 
     async def close(self) -> None:

@@ -23,6 +23,7 @@ class Engine:
     tokenizer: Any
     fingerprint: str
     weights_id: str
+    tokenizer_id: str
     numerics: str
     dtype: str
     max_context: int
@@ -39,6 +40,7 @@ def load_engine(config: EngineConfig, log: StatisticsLog | None) -> Engine:
         TargetError: the model cannot be found, read or served.
     """
     from tts_orch.engine.decoder import Decoder  # loads torch, which a driver does not need
+    from tts_orch.engine.model_files import tokenizer_id
     from tts_orch.engine.target import load_target
     from tts_orch.policies.drafting.registry import make_drafter
     from tts_orch.policies.drafting.stand import Stand
@@ -53,6 +55,7 @@ def load_engine(config: EngineConfig, log: StatisticsLog | None) -> Engine:
         tokenizer=target.tokenizer,
         fingerprint=target.fingerprint,
         weights_id=target.weights_id,
+        tokenizer_id=tokenizer_id(target.tokenizer),
         numerics=target.numerics,
         dtype=str(target.dtype).removeprefix("torch."),
         max_context=target.max_context,

@@ -57,7 +57,7 @@ class ProblemContext:
         self._order = order
         self._plan = plan
         self._services = services
-        self._scope = f"{services.weights_id}/{problem.id}"
+        self._scopes: set[str] = set()  # entered and not left
         self._sampled: list[_Sampled] = []
         self._ending: list[asyncio.Task[Candidate]] = []
 
@@ -122,7 +122,9 @@ class ProblemContext:
         self._cancel(self._sampled)
         if self._ending:
             await asyncio.wait(self._ending, timeout=_SETTLE_WITHIN_S)
-        await self._services.controller.close_scope(self._scope)
+        for scope in list(self._scopes):
+            self._leave(scope)
+        await self._services.scopes.settle()
         for task in self._ending:
             if task.done() and not task.cancelled():
                 task.result()
@@ -138,16 +140,31 @@ class ProblemContext:
             prompt_length=prefix.prompt_length,
             seed=seed,
             law=law,
-            scope=self._scope,
+            scope=self._enter(path, law),
             statistics_from=prefix.statistics_from,
             use_drafts=self._plan.use_drafts,
             priority=priority,
+            attempt=self._plan.attempt,
         )
         live = self._services.controller.decode(request, prefix.problem_id, self._order)
         return _Sampled(prefix, path, seed, law, live)
 
+    def _enter(self, path: Path, law: SamplingParams) -> str:
+        scope = self._services.scopes.name(self._problem, path, law)
+        if scope not in self._scopes:
+            self._services.scopes.enter(scope)
+            self._scopes.add(scope)
+        return scope
+
+    def _leave(self, scope: str) -> None:
+        if scope in self._scopes:
+            self._scopes.remove(scope)
+            self._services.scopes.leave(scope)
+
     async def _end(self, sampled: _Sampled) -> Candidate:
         decoded = await sampled.live.decoded
+        if self._services.scopes.end_with_candidates:
+            self._leave(sampled.live.request.scope)
         candidate = assemble_candidate(
             self._problem,
             sampled.path,

@@ -1,7 +1,8 @@
 """The search controller: spreads decoding over verifiers and sees every candidate through to its end.
 
 It lives in the driver's event loop and holds every live candidate's tokens, so a lost verifier costs only what was on its
-way: the candidates go on elsewhere from the tokens received, with the same seed, and end with the same tokens.
+way: the candidates go on elsewhere from the tokens received, with the same seed; under keyed verification they end with the
+same tokens.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections import Counter
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Final, TypeVar
 
-from tts_orch.actors._live_candidate import LiveCandidate
+from tts_orch.actors._live_candidate import TRIES, LiveCandidate
 from tts_orch.actors._pending_queue import PendingQueue
 from tts_orch.actors._verifier_link import Verifier, VerifierLink
 from tts_orch.actors.target_verifier import VerifierDescription
@@ -26,7 +27,6 @@ logger = logging.getLogger(__name__)
 
 Result = TypeVar("Result")
 
-_TRIES: Final = 3  # workers that may be lost under a candidate before it is given up
 _REPLACEMENTS_PER_VERIFIER: Final = 3
 
 
@@ -115,7 +115,7 @@ class SearchController:
             link.cancel(candidate)
 
     async def close_scope(self, scope: str) -> None:
-        """Have every verifier forget the draft statistics of a finished problem."""
+        """Have every verifier forget the draft statistics of a scope."""
         closing = (link.verifier.close_scope(scope) for link in self._links)
         await asyncio.gather(*closing, return_exceptions=True)  # a lost verifier has forgotten them already
 
@@ -203,7 +203,7 @@ class SearchController:
         candidate.lost_workers += 1
         if candidate.is_cancelled:
             candidate.finish(FinishReason.CANCELLED)
-        elif candidate.lost_workers >= _TRIES:
+        elif candidate.lost_workers >= TRIES:
             candidate.finish(
                 FinishReason.ERROR, f"{candidate.lost_workers} workers were lost under it, at last: {error}"
             )

@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
 
+from tts_orch.actors._open_scopes import OpenScopes
 from tts_orch.actors.search_controller import SearchController
 from tts_orch.policies.search.context import SearchContext
 from tts_orch.records import Candidate, IntArray, Path, Problem, SamplingParams, SearchResult
@@ -52,7 +53,7 @@ class SearchServices:
 
     Attributes:
         controller: decodes.
-        weights_id: digest of the target's weights, part of every scope.
+        scopes: which draft statistics a candidate uses.
         tokenise: renders a problem into prompt tokens.
         decode: tokens to text, special tokens left out.
         extract: finds the answer in a text.
@@ -61,7 +62,7 @@ class SearchServices:
     """
 
     controller: SearchController
-    weights_id: str
+    scopes: OpenScopes
     tokenise: Callable[[Problem], IntArray]
     decode: Callable[[Sequence[int]], str]
     extract: Callable[[Problem, str], str | None]
@@ -80,6 +81,7 @@ class SearchPlan:
         seed: run seed, part of every trajectory seed.
         journal: of the run.
         use_drafts: False decodes plainly.
+        attempt: how often these candidates were begun before; rejection verification draws anew for each attempt.
     """
 
     policy: BoundPolicy
@@ -88,3 +90,4 @@ class SearchPlan:
     seed: int
     journal: CandidateJournal
     use_drafts: bool = True
+    attempt: int = 0

@@ -36,8 +36,9 @@ class VerifierDescription:
 
     Attributes:
         worker: host and process id.
-        fingerprint: digest of the numerics; verifiers of equal fingerprint give equal tokens.
+        fingerprint: digest of the numerics; verifiers of equal fingerprint give equal logits.
         weights_id: digest of the weights.
+        tokenizer_id: digest of the tokenizer's vocabulary.
         numerics: `bitwise` or `fast`.
         dtype: type of the weights, such as `float32`.
         capacity: trajectories that it decodes together.
@@ -48,6 +49,7 @@ class VerifierDescription:
     worker: str
     fingerprint: str
     weights_id: str
+    tokenizer_id: str
     numerics: str
     dtype: str
     capacity: int
@@ -84,6 +86,7 @@ class TargetVerifierCore:
             worker=f"{socket.gethostname()}:{os.getpid()}",
             fingerprint=engine.fingerprint,
             weights_id=engine.weights_id,
+            tokenizer_id=engine.tokenizer_id,
             numerics=engine.numerics,
             dtype=engine.dtype,
             capacity=self._config.max_batch,
@@ -136,7 +139,7 @@ class TargetVerifierCore:
         return self._thread.ask(lambda decoder: decoder.statistics()).result(_ANSWER_WITHIN_S)
 
     def close_scope(self, scope: str) -> None:
-        """Forget the draft statistics of a finished problem."""
+        """Forget the draft statistics of a scope."""
         self._thread.ask(lambda decoder: decoder.close_scope(scope))
 
     def ping(self) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Annotated, Any, ClassVar, Literal, TypeAlias
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from tts_orch.errors import ConfigError
 from tts_orch.records import SamplingParams
@@ -126,6 +126,28 @@ class DraftingConfig(Settings):
     table_entries: int = Field(1 << 20, ge=1024)
     """Contexts a draft table holds at most; the least used ones make room."""
 
+    @field_validator("draft_tree")
+    @classmethod
+    def _is_a_file(cls, path: Path | None) -> Path | None:
+        """Make the path absolute: workers have other working directories."""
+        if path is not None and not path.is_file():
+            raise ConfigError(f"draft_tree: {path} is no file; make one with `tts-orch tree optimize`, or leave it out")
+        return path and path.resolve()
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> DraftingConfig:
+        if self.draft_tree is not None and self.drafter != "stand":
+            raise ConfigError(f"draft_tree: only stand drafts by it, not {self.drafter}; leave one of both out")
+        if self.draft_tree is not None and self.node_budget:
+            raise ConfigError(
+                "draft_tree: node_budget chooses nodes by itself; turn it off (--no-node-budget), or leave the tree out"
+            )
+        if self.drafter == "stand" and not (
+            self.update_from_prefill or self.update_from_accepted or self.update_from_rejected
+        ):
+            raise ConfigError("update_from_accepted: stand learns nothing with all update_from_* off; turn one on")
+        return self
+
 
 class EngineConfig(DraftingConfig):
     """One decoder: a target model on one device, and how it drafts."""
@@ -191,7 +213,7 @@ class RunConfig(Settings):
     out: Path
     """Run folder; an existing one of the same identity is resumed."""
     seed: int = Field(0, ge=0)
-    """Fixes every token of the run."""
+    """Fixes every token of the run, with rejection verification their law alone."""
     template: Literal["auto", "raw", "chat"] = "auto"
     """How a prompt becomes tokens: `chat` uses the target's chat template, `raw` the text as it is, `auto` chat for
     `messages` and for plain prompts where the target has a template."""
@@ -204,7 +226,8 @@ class RunConfig(Settings):
     address: str | None = None
     """Ray cluster to connect to; without one a local cluster is started."""
     compare_plain: int = Field(0, ge=0)
-    """Decode the first so many problems once more without drafts, check that every token is the same, print the speed."""
+    """Decode the first so many problems once more with and without drafts and print the speed; keyed verification must give
+    the same tokens."""
 
     def to_yaml(self) -> str:
         """Return the settings as a file that `load_config` reads."""

@@ -17,7 +17,7 @@ from tts_orch.json_lines import JsonLinesFile, JsonObject, read_json_lines
 from tts_orch.records import Candidate, FinishReason
 from tts_orch.records import Path as SearchPath
 
-__all__ = ["Journal", "count_finished"]
+__all__ = ["Journal", "count_finished", "read_finished"]
 
 CandidateKey: TypeAlias = tuple[str, SearchPath, int]
 
@@ -32,6 +32,16 @@ def count_finished(folder: Path) -> Counter[str]:
         RunFolderError: a line is damaged.
     """
     return _by_problem(_finished(folder / _CANDIDATES))
+
+
+def read_finished(folder: Path) -> list[Candidate]:
+    """Return every candidate of a folder that came to an end, without opening it for writing.
+
+    Raises:
+        RunFolderError: a line is damaged.
+    """
+    last = {_key(candidate): candidate for candidate, _ in _read(folder / _CANDIDATES) if candidate.is_complete}
+    return list(last.values())
 
 
 class Journal:

@@ -1,7 +1,8 @@
 """What a run folder belongs to: the problems, the law, the method and the model that fix every token in it.
 
-Two runs of one identity decode the same candidates, so one may go on where the other stopped. Everything else (drafter,
-workers, batch size, store) changes the speed only and is no part of it.
+Two runs of one identity decode the same candidates under keyed verification, candidates of the same law under rejection
+verification, so one may go on where the other stopped. Everything else (drafter, workers, batch size, store) changes the
+speed only and is no part of it.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ class Manifest:
         target: what fixes them on the side of the target model: digest of its weights, numerics, type, ...
         problems: (id, sha256 of the content) of each problem, in order.
         fingerprints: of every worker that ever took part, sorted.
+        n_runs: runs there were in the folder, the latest one included.
         schema_version: version of this format and of the journal's.
     """
 
@@ -48,6 +50,7 @@ class Manifest:
     problems: tuple[tuple[str, str], ...]
     target: Mapping[str, Any]
     fingerprints: tuple[str, ...]
+    n_runs: int = 1
     schema_version: int = SCHEMA_VERSION
 
     @classmethod
@@ -99,6 +102,7 @@ class Manifest:
             created=self.created,
             problems=max(self.problems, later.problems, key=len),
             fingerprints=tuple(sorted({*self.fingerprints, *later.fingerprints})),
+            n_runs=self.n_runs + 1,
         )
 
     def difference(self, later: Manifest) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import itertools
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from contextlib import ExitStack
@@ -11,6 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict
 
 from tts_orch.actors._event_loop import EventLoopThread
+from tts_orch.actors._open_scopes import OpenScopes
 from tts_orch.actors._ray_verifier import RayVerifier
 from tts_orch.actors.cluster import Cluster
 from tts_orch.actors.engine_loading import EngineFactory, load_engine
@@ -27,6 +29,7 @@ from tts_orch.actors.statistics_store import StatisticsClient, StatisticsStore
 from tts_orch.actors.target_verifier import VerifierDescription
 from tts_orch.config import BestOfN, EngineConfig, LawConfig, MajorityVote
 from tts_orch.errors import ConfigError
+from tts_orch.policies.drafting.scopes import ScopeNames
 from tts_orch.policies.search import SEARCH_POLICIES
 from tts_orch.records import Candidate, Problem, SearchResult
 from tts_orch.tasks.classes import answer_classes
@@ -47,22 +50,25 @@ _DEFAULT_METHOD: Final = MajorityVote()
 _DEFAULT_LAW: Final = LawConfig()
 _MEMORY_STORE: Final = "memory://"
 _STORE_WITHIN_S: Final = 60.0
+_SEARCHES: Final = 1 << 32  # more than one orchestrator will ever make; numbers of attempts stay apart by it
 
 
 class SearchOptions(TypedDict, total=False):
     """What a search may be told beside its method.
 
     Attributes:
-        seed: run seed; with the problem's id it fixes every token.
+        seed: run seed; with the problem's id it fixes every token under keyed verification.
         law: sampling law.
         journal: where finished candidates are looked up and written down.
         use_drafts: False decodes plainly, to compare.
+        attempt: how often this was begun before, in other processes too; rejection verification draws anew for each attempt.
     """
 
     seed: int | None
     law: LawConfig
     journal: CandidateJournal | None
     use_drafts: bool
+    attempt: int
 
 
 class Orchestrator:
@@ -114,19 +120,22 @@ class Orchestrator:
         _check(workers, store)
         self._seed = seed
         self._occurrences: Counter[str] = Counter()
+        self._numbers = itertools.count()
         with ExitStack() as opened:
             cluster = Cluster(address, show_worker_logs=show_worker_logs)
             opened.callback(cluster.close)
             self._loop = EventLoopThread()
             opened.callback(self._loop.close)
             config, resources = cluster.share_out(config, workers)
-            log = self._share_statistics(opened) if workers > 1 else None  # one worker has nobody to share with
+            is_shared = workers > 1 and config.statistics_scope != "request"
+            log = self._share_statistics(opened) if is_shared else None
             start_verifier = functools.partial(RayVerifier.start, resources, config, make_engine, log)
             self._controller = SearchController(start_verifier, workers, on_tokens)
             opened.callback(lambda: self._loop.run(self._controller.close()))
             self._loop.run(self._controller.start())
             self.tokenizer = self._controller.descriptions[0].tokenizer
-            self._services = _services(self._controller, template, on_candidate)
+            self._services = _services(self._controller, config, template, on_candidate)
+            opened.callback(self.forget)
             self._opened = opened.pop_all()
 
     @property
@@ -183,6 +192,10 @@ class Orchestrator:
         """Return the decoders' counters, summed over the workers."""
         return self._loop.run(self._controller.statistics())
 
+    def forget(self) -> None:
+        """Drop the draft statistics that no search uses just now: later searches draft from what they see themselves."""
+        self._loop.run(self._services.scopes.forget())
+
     def close(self) -> None:
         """Cancel what is open, stop the workers, and end the local cluster if one was started."""
         self._opened.close()
@@ -212,10 +225,12 @@ class Orchestrator:
         law: LawConfig = _DEFAULT_LAW,
         journal: CandidateJournal | None = None,
         use_drafts: bool = True,
+        attempt: int = 0,
     ) -> SearchPlan:
         policy, n = _bind(method)
         run_seed = self._seed if seed is None else seed
-        return SearchPlan(policy, n, law.sampling_params(), run_seed, journal or VolatileJournal(), use_drafts)
+        attempt = attempt * _SEARCHES + next(self._numbers)  # a problem searched again is another attempt at it
+        return SearchPlan(policy, n, law.sampling_params(), run_seed, journal or VolatileJournal(), use_drafts, attempt)
 
     def _as_problem(self, problem: str | Problem) -> Problem:
         """Give an ad-hoc prompt an id: its hash and how often it was searched before."""
@@ -235,13 +250,17 @@ def _bind(method: Method) -> tuple[BoundPolicy, int]:
 
 
 def _services(
-    controller: SearchController, template: Template, on_candidate: Callable[[Candidate], None]
+    controller: SearchController,
+    config: EngineConfig,
+    template: Template,
+    on_candidate: Callable[[Candidate], None],
 ) -> SearchServices:
     verifier = controller.descriptions[0]
     decode = verifier.tokenizer.decode
+    names = ScopeNames(config, verifier.weights_id, verifier.tokenizer_id)
     return SearchServices(
         controller=controller,
-        weights_id=verifier.weights_id,
+        scopes=OpenScopes(names, controller.close_scope),
         tokenise=functools.partial(render, tokenizer=verifier.tokenizer, template=template),
         decode=functools.partial(decode, skip_special_tokens=True, clean_up_tokenization_spaces=False),
         extract=extract_for,

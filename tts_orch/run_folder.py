@@ -122,8 +122,18 @@ class RunFolder:
         self._manifest.write(self.path / _MANIFEST)
         write_atomically(self.path / "config.yaml", self._config.to_yaml())
 
+    @property
+    def n_earlier_runs(self) -> int:
+        """Runs that began in this folder before this one; it is on the disk before anything is decoded.
+
+        So it numbers attempts at what is unfinished: none is ever repeated with the coins of an earlier one.
+        """
+        return self._manifest.n_runs - 1
+
     def _warn_of_new_fingerprints(self, earlier: Manifest) -> None:
-        if not set(self._manifest.fingerprints) <= set(earlier.fingerprints):
+        if self._config.engine.verification == "keyed" and not set(self._manifest.fingerprints) <= set(
+            earlier.fingerprints
+        ):
             logger.warning(
                 "%s: decoded on workers of other numerics before; equal seeds may give other tokens", self.path
             )

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import threading
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -14,7 +14,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.toys_decoder import MAX_CONTEXT, ToyDecoder, ToyTokenizer, expected_output, toy_engine
+from tests.integration.local_verifier import LAW, LocalVerifier, at, factory, plan_of, run, services_of, tokenise
+from tests.toys_decoder import MAX_CONTEXT, ToyDecoder, expected_output, toy_engine
 from tts_orch.actors import target_verifier
 from tts_orch.actors._chunk_buffer import merge_chunks
 from tts_orch.actors._engine_thread import EngineThread
@@ -22,22 +23,18 @@ from tts_orch.actors.cluster import cpus_each
 from tts_orch.actors.problem_context import ProblemContext
 from tts_orch.actors.search_controller import SearchController
 from tts_orch.actors.search_plan import (
-    SearchPlan,
-    SearchServices,
     VolatileJournal,
 )
 from tts_orch.actors.search_runner import search, search_many
-from tts_orch.actors.target_verifier import TargetVerifierCore, VerifierDescription
-from tts_orch.config import EngineConfig, MajorityVote
+from tts_orch.actors.target_verifier import TargetVerifierCore
+from tts_orch.config import EngineConfig
 from tts_orch.errors import ClusterError, ConfigError, RunError, WorkerLostError
 from tts_orch.policies.search.context import SearchContext
-from tts_orch.policies.search.majority_vote import majority_vote
 from tts_orch.records import (
     Candidate,
     Chunk,
     DecodeRequest,
     FinishReason,
-    IntArray,
     Path,
     Prefix,
     Problem,
@@ -46,79 +43,8 @@ from tts_orch.records import (
     StepRule,
 )
 from tts_orch.seeds import trajectory_seed
-from tts_orch.tasks.classes import answer_classes
 
 pytestmark = pytest.mark.timeout(60)
-
-LAW = SamplingParams(max_new_tokens=60)
-Fault = Callable[[int], str | None]
-
-
-class LocalVerifier:
-    """A verifier stepped in the event loop; `fault(call number)` names what goes wrong in a call.
-
-    "lose": everything is done but the reply is lost; "die": it ends in the middle of the call; "silent": no reply;
-    "frozen": no reply, and no answer to a ping after it.
-    """
-
-    def __init__(self, name: str, fault: Fault = lambda call: None, capacity: int = 4, fingerprint: str = "f") -> None:
-        self.description = VerifierDescription(
-            name, fingerprint, "w", "bitwise", "float32", capacity, MAX_CONTEXT, ToyTokenizer()
-        )
-        self.decoder = ToyDecoder(capacity=capacity)
-        self.submitted: list[str] = []
-        self.requests: list[DecodeRequest] = []
-        self.cancelled: list[str] = []
-        self.is_dead = False
-        self.is_frozen = False
-        self.was_closed = False
-        self._fault = fault
-        self.n_calls = 0
-        self._chunks: list[Chunk] = []
-
-    async def exchange(
-        self, submit: Sequence[DecodeRequest], cancel: Sequence[str], acknowledged: int
-    ) -> tuple[int, list[Chunk]]:
-        await asyncio.sleep(0)
-        self.n_calls += 1
-        fault = self._fault(self.n_calls)
-        if fault == "die":
-            self.is_dead = True
-        if self.is_dead:
-            raise WorkerLostError(f"{self.description.worker} died")
-        self.is_frozen = fault == "frozen"
-        if fault in ("silent", "frozen"):
-            raise TimeoutError("no reply")
-        for request in submit:
-            if request.candidate_id not in self.submitted:
-                self.submitted.append(request.candidate_id)
-                self.requests.append(request)
-                self.decoder.submit(request)
-        for candidate_id in cancel:
-            self.cancelled.append(candidate_id)
-            self.decoder.cancel(candidate_id)
-        self._chunks.extend(self.decoder.step())
-        if fault == "lose":
-            raise TimeoutError("no reply")
-        return len(self._chunks), self._chunks[acknowledged:]
-
-    async def ping(self) -> None:
-        if self.is_dead:
-            raise WorkerLostError("dead")
-        if self.is_frozen:
-            raise TimeoutError("no answer")
-
-    async def statistics(self) -> dict[str, float]:
-        return self.decoder.statistics()
-
-    async def close_scope(self, scope: str) -> None:
-        pass
-
-    async def close(self) -> None:
-        self.was_closed = True
-
-    def kill(self) -> None:
-        self.is_dead = True
 
 
 class DictJournal(VolatileJournal):
@@ -133,40 +59,6 @@ class DictJournal(VolatileJournal):
 
     def record(self, candidate: Candidate) -> None:
         self.lines.append(candidate)
-
-
-def tokenise(problem: Problem) -> IntArray:
-    return np.arange(1, len(problem.prompt or "") + 1, dtype=np.int32)
-
-
-def extract(problem: Problem, text: str) -> str | None:
-    return text.split()[-1] if text else None
-
-
-def services_of(
-    controller: SearchController, on_candidate: Callable[[Candidate], None] = lambda c: None
-) -> SearchServices:
-    return SearchServices(controller, "w", tokenise, ToyTokenizer().decode, extract, answer_classes, on_candidate)
-
-
-def plan_of(n: int, **options: Any) -> SearchPlan:
-    async def policy(problem: Problem, context: SearchContext) -> SearchResult:
-        return await majority_vote(problem, context, MajorityVote(n=n))
-
-    return SearchPlan(**{"policy": policy, "n": n, "law": LAW, "seed": 5, "journal": VolatileJournal(), **options})
-
-
-def factory(*verifiers: LocalVerifier | Exception) -> Callable[[], Awaitable[LocalVerifier]]:
-    waiting = iter(verifiers)
-
-    async def start() -> LocalVerifier:
-        await asyncio.sleep(0)
-        verifier = next(waiting, ClusterError("no more verifiers"))
-        if isinstance(verifier, Exception):
-            raise verifier
-        return verifier
-
-    return start
 
 
 async def solve(*verifiers: LocalVerifier | Exception, n_started: int = 1, n: int = 9) -> SearchResult:
@@ -186,14 +78,6 @@ def outputs(result: SearchResult) -> list[list[int]]:
 def truth(problem_id: str = "p", n: int = 9, prompt_length: int = len("prompt")) -> list[list[int]]:
     seeds = [trajectory_seed(5, problem_id, [i]) for i in range(n)]
     return [expected_output(seed, prompt_length, LAW.max_new_tokens) for seed in seeds]
-
-
-def at(*calls: int, fault: str) -> Fault:
-    return lambda call: fault if call in calls else None
-
-
-def run(work: Coroutine[Any, Any, Any]) -> Any:
-    return asyncio.run(asyncio.wait_for(work, 30))
 
 
 def test_tokens_are_those_of_the_seeds() -> None:

@@ -7,6 +7,7 @@ import logging
 import os
 import re
 import resource
+import shutil
 import signal
 import subprocess
 import sys
@@ -22,12 +23,13 @@ import yaml
 from tests.toys_decoder import ToyTokenizer
 from tts_orch.cli import execute
 from tts_orch.cli.settings import run_options
-from tts_orch.config import EngineConfig, LawConfig, RunConfig
+from tts_orch.config import DraftingConfig, EngineConfig, LawConfig, RunConfig
 from tts_orch.errors import TargetError, WorkerLostError
 from tts_orch.records import Candidate, FinishReason, Problem, SearchResult
 from tts_orch.seeds import trajectory_seed
 from tts_orch.testing import fake_candidate
 
+TREES = Path(__file__).parents[2] / "policies/drafting/trees"
 GOOD = ["run", "problems.jsonl", "--target", "toy", "--method", "majority_vote", "-n", "4", "--out", "out"]
 
 
@@ -46,6 +48,7 @@ class FakeOrchestrator:
 
     decoded: list[tuple[str, tuple[int, ...]]] = []  # noqa: RUF012 - watched by the tests, emptied by the fixture
     created: list[dict[str, Any]] = []  # noqa: RUF012
+    attempts: list[int] = []  # noqa: RUF012
     stop_after: int | None = None
     stop_by = signal.SIGTERM
     drifts = False
@@ -66,13 +69,18 @@ class FakeOrchestrator:
         pass
 
     def search_many(
-        self, problems: Iterable[Problem], method: Any, *, seed: int, law: Any, journal: Any
+        self, problems: Iterable[Problem], method: Any, *, seed: int, law: Any, journal: Any, attempt: int
     ) -> Iterator[SearchResult]:
+        self.attempts.append(attempt)
         for problem in problems:
             found = [self._candidate(problem, index, seed, journal) for index in range(method.n)]
             yield SearchResult(problem.id, method.name, "8", found, (0,), {"8": 1.0}, sum(c.n_tokens for c in found))
 
+    def forget(self) -> None:
+        self.has_forgotten = True
+
     def search(self, problem: Problem, method: Any, *, seed: int, law: Any, use_drafts: bool) -> SearchResult:
+        assert self.has_forgotten, "drafts of the comparison know the tokens of the run"
         shift = int(self.drifts and use_drafts)
         found = [fake_candidate("8", (i,), problem_id=problem.id, n_tokens=3 + shift) for i in range(method.n)]
         return SearchResult(problem.id, method.name, "8", found)
@@ -101,6 +109,7 @@ def fake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[type[FakeO
     monkeypatch.setitem(sys.modules, "tts_orch.orchestrator", module)
     monkeypatch.setattr(FakeOrchestrator, "decoded", [])
     monkeypatch.setattr(FakeOrchestrator, "created", [])
+    monkeypatch.setattr(FakeOrchestrator, "attempts", [])
     monkeypatch.chdir(tmp_path)
     write_problems({"id": "a", "prompt": "4 + 4?", "answer": "8"}, {"id": "b", "prompt": "1 + 2?", "answer": "3"})
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
@@ -136,6 +145,10 @@ def foreign_folder() -> None:
 
 def unwritable_folder() -> None:
     Path("out").write_text("a file")
+
+
+def tree_file() -> None:
+    Path("tree.json").write_text("{}")
 
 
 def earlier_run() -> None:
@@ -179,6 +192,22 @@ MISTAKES = [
     (foreign_folder, [], r"out: holds 'thesis\.tex'"),
     (unwritable_folder, [], "out: File exists"),
     (earlier_run, [], "out: seed is 7 in this folder and 0 now"),
+    (
+        earlier_run,
+        ["--seed", "7", "--verification", "rejection"],
+        "verification is 'keyed' in this folder and 'rejection' now",
+    ),
+    (None, ["--verification", "guess"], "'guess' is not one of 'keyed', 'rejection'"),
+    (
+        None,
+        ["--draft-tree", "no.json", "--no-node-budget"],
+        r"draft_tree: no\.json is no file; make one with `tts-orch tree opt",
+    ),
+    (tree_file, ["--draft-tree", "tree.json", "--no-node-budget"], r"tree\.json: format_version is None"),
+    (tree_file, ["--draft-tree", "tree.json"], "draft_tree: node_budget chooses nodes by itself; turn it off"),
+    (tree_file, ["--draft-tree", "tree.json", "--drafter", "anpd"], "draft_tree: only stand drafts by it, not anpd"),
+    (None, ["--no-update-from-prefill", "--no-update-from-accepted"], "update_from_accepted: stand learns nothing"),
+    (None, ["--statistics-scope", "world"], "'world' is not one of 'request', 'problem', 'task', 'run'"),
 ]
 
 
@@ -370,6 +399,19 @@ def test_the_comparison_with_plain_decoding_is_printed(capsys: pytest.CaptureFix
     assert (comparison["n_problems"], comparison["n_tokens"]) == (2, 24)
 
 
+def test_under_rejection_speed_is_compared_and_tokens_may_differ(
+    fake: type[FakeOrchestrator], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(fake, "drifts", True)
+    assert execute([*GOOD, "--compare-plain", "2", "--verification", "rejection"]) == 0
+    output = capsys.readouterr().out
+    assert re.search(r"against plain decoding +\d+\.\d\d x, the same law only", output)
+    comparison = json.loads(Path("out/summary.json").read_text())["plain_decoding"]
+    assert (comparison["n_tokens"], comparison["n_drafted_tokens"]) == (24, 32)
+    rates = [comparison["n_drafted_tokens"] / comparison["drafted_s"], comparison["n_tokens"] / comparison["plain_s"]]
+    assert comparison["speedup"] == pytest.approx(rates[0] / rates[1])
+
+
 def test_drafts_that_change_a_token_fail_the_run(
     fake: type[FakeOrchestrator], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -381,7 +423,65 @@ def test_drafts_that_change_a_token_fail_the_run(
     )
 
 
+@pytest.mark.parametrize("verification", ["keyed", "rejection"])
+def test_acceptance_is_printed_with_the_verification_it_belongs_to(
+    capsys: pytest.CaptureFixture[str], verification: str
+) -> None:
+    assert execute([*GOOD, "--verification", verification]) == 0
+    output = capsys.readouterr().out
+    assert f"tau 1.50 ({verification})" in output
+    assert re.search(rf"tau \({verification}\) +1\.50", output)
+    assert json.loads(Path("out/summary.json").read_text())["verification"] == verification
+
+
+@pytest.mark.parametrize(("verification", "n_lines"), [("keyed", 0), ("rejection", 1)])
+def test_resuming_under_rejection_says_what_is_promised_and_draws_anew(
+    fake: type[FakeOrchestrator],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    verification: str,
+    n_lines: int,
+) -> None:
+    arguments = [*GOOD, "--verification", verification]
+    promise = (
+        "finished candidates are kept, the rest is drawn anew: rejection verification promises the law, not the same"
+    )
+    monkeypatch.setattr(fake, "stop_after", 2)
+    assert execute(arguments) == 130
+    assert promise not in capsys.readouterr().out
+    monkeypatch.setattr(fake, "stop_after", None)
+    assert execute([*arguments, "--drafter", "none", "-n", "5"]) == 0
+    assert capsys.readouterr().out.count(promise) == n_lines
+    assert fake.attempts == [0, 1]
+    assert fake.decoded == [
+        ("a", (0,)),
+        ("a", (1,)),
+        ("a", (2,)),
+        ("a", (3,)),
+        ("a", (4,)),
+        *(("b", (i,)) for i in range(5)),
+    ]
+    assert execute([*arguments, "--limit", "1", "-n", "5"]) == 0
+    assert promise not in capsys.readouterr().out, "there was nothing left to draw"
+
+
 # ---- settings
+
+
+def test_a_draft_tree_is_found_by_workers_elsewhere(fake: type[FakeOrchestrator]) -> None:
+    shutil.copy(TREES / "default.json", "tree.json")
+    assert execute([*GOOD, "--draft-tree", "tree.json", "--no-node-budget"]) == 0
+    assert fake.created[0]["engine"].draft_tree == Path.cwd() / "tree.json"
+    assert yaml.safe_load(Path("out/config.yaml").read_text())["engine"]["draft_tree"] == str(Path.cwd() / "tree.json")
+
+
+def test_a_dry_run_shows_how_drafts_are_made(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        execute([*GOOD, "--dry-run", "--verification", "rejection", "--no-unigram", "--statistics-scope", "task"]) == 0
+    )
+    engine = yaml.safe_load(capsys.readouterr().out)["engine"]
+    assert engine.keys() >= set(DraftingConfig.model_fields)
+    assert (engine["verification"], engine["unigram"], engine["statistics_scope"]) == ("rejection", False, "task")
 
 
 def test_options_win_over_the_yaml_file_and_it_wins_over_defaults(fake: type[FakeOrchestrator]) -> None:
@@ -468,8 +568,11 @@ def test_help_of_run_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["run", "--help"]) == 0
     text = capsys.readouterr().out
     assert "tts-orch run problems.jsonl --target smollm2 --method majority_vote -n 16" in text
-    sections = ["Problems and method:", "Sampling:", "Engine:", "Cluster:"]
+    sections = ["Problems and method:", "Sampling:", "Engine:", "Drafting:", "Cluster:"]
     assert sorted(sections, key=text.index) == sections
+    drafting = text[text.index("Drafting:") : text.index("Cluster:")]
+    for name in DraftingConfig.model_fields:
+        assert f"--{name.replace('_', '-')}" in drafting
 
 
 def test_every_setting_has_an_option_with_help() -> None:

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tts_orch.config import RunConfig, load_config
+from tts_orch.config import DraftingConfig, RunConfig, load_config
 from tts_orch.errors import RunFolderError
 from tts_orch.journal import Journal, count_finished
 from tts_orch.records import Candidate, FinishReason, Problem, SearchResult
@@ -166,6 +166,10 @@ def test_a_search_step_is_written_once(tmp_path: Path) -> None:
         ({"law": {"temperature": 0.2}}, r"law\.temperature is 0\.7 .* and 0\.2 now"),
         ({"law": {"stop": ["\n\n"]}}, r"law\.stop"),
         ({"template": "raw"}, "template is 'auto' .* and 'raw' now"),
+        (
+            {"engine": {"target": "m", "verification": "rejection"}},
+            r"engine\.verification is 'keyed' .* 'rejection' now",
+        ),
         ({"method": {"name": "best_of_n", "n": 2}}, r"method\.name is 'majority_vote' .* and 'best_of_n' now"),
     ],
 )
@@ -202,6 +206,58 @@ def test_another_target_is_refused_by_name(tmp_path: Path, name: str, value: str
 def test_everything_else_may_change(tmp_path: Path, changes: dict[str, Any]) -> None:
     begin(config(tmp_path))
     begin(config(tmp_path / ".." / tmp_path.name, **changes))
+
+
+@pytest.mark.parametrize("verification", ["keyed", "rejection"])
+def test_drafting_may_change_under_either_verification(tmp_path: Path, verification: str) -> None:
+    other: dict[str, Any] = {
+        "drafter": "prompt_lookup",
+        "max_nodes": 3,
+        "node_budget": False,
+        "draft_sampling": "deterministic",
+        "statistics_scope": "run",
+        "update_from_prefill": False,
+        "update_from_accepted": False,
+        "update_from_rejected": True,
+        "stored_law": "processed",
+        "unigram": False,
+        "table_entries": 1024,
+    }
+    assert other.keys() == DraftingConfig.model_fields.keys() - {"verification", "draft_tree"}
+    fixed = {"target": "m", "verification": verification}
+    begin(config(tmp_path, engine=fixed))
+    begin(config(tmp_path, engine={**fixed, **other}))
+
+
+def test_runs_in_a_folder_are_numbered_before_anything_is_decoded(tmp_path: Path) -> None:
+    for number in range(3):
+        with RunFolder(config(tmp_path), PROBLEMS) as folder:
+            folder.begin(TARGET, ["f0"])
+            assert folder.n_earlier_runs == number
+            assert json.loads((tmp_path / "manifest.json").read_text())["n_runs"] == number + 1
+        with RunFolder(config(tmp_path), PROBLEMS):
+            pass  # stopped before it began: nothing was decoded
+
+
+def test_folders_from_before_runs_were_numbered_had_one(tmp_path: Path) -> None:
+    begin(config(tmp_path))
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    del manifest["n_runs"]
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    with RunFolder(config(tmp_path), PROBLEMS) as folder:
+        folder.begin(TARGET, ["f0"])
+        assert folder.n_earlier_runs == 1
+
+
+@pytest.mark.parametrize(("verification", "is_warned"), [("keyed", True), ("rejection", False)])
+def test_other_numerics_are_remarked_where_tokens_are_promised(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, verification: str, is_warned: bool
+) -> None:
+    run = config(tmp_path, engine={"target": "m", "verification": verification})
+    for fingerprint in ("f0", "f1"):
+        with RunFolder(run, PROBLEMS) as folder:
+            folder.begin(TARGET, [fingerprint])
+    assert ("equal seeds may give other tokens" in caplog.text) == is_warned
 
 
 def test_problems_may_be_added_and_left_out_at_the_end(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, LlamaForCausalLM
 from tests.toys import save_toy, toy_llama
 from tts_orch.engine import demo_model, model_cache
 from tts_orch.engine.model_cache import build_once, file_digest
-from tts_orch.engine.model_files import locate, weights_id
+from tts_orch.engine.model_files import locate, tokenizer_id, weights_id
 from tts_orch.errors import TargetError
 
 
@@ -196,3 +196,11 @@ def test_digest_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     assert file_digest(file) == digest
     file.write_text("longer content")
     assert file_digest(file) == "read again"
+
+
+def test_a_tokenizer_is_known_by_its_vocabulary(toy_folder: Path) -> None:
+    tokenizer, again = (AutoTokenizer.from_pretrained(toy_folder) for _ in range(2))
+    assert tokenizer_id(tokenizer) == tokenizer_id(again) != ""
+    again.add_tokens(["another"])
+    assert tokenizer_id(tokenizer) != tokenizer_id(again)
+    assert tokenizer_id(None) == ""

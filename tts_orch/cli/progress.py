@@ -24,11 +24,13 @@ class RunProgress:
 
     Args:
         n_problems: problems of the run.
+        verification: named beside the acceptance length that it brings.
         earlier: results from before that stand.
     """
 
-    def __init__(self, n_problems: int, earlier: Sequence[ProblemResult] = ()) -> None:
+    def __init__(self, n_problems: int, verification: str, earlier: Sequence[ProblemResult] = ()) -> None:
         self._n_problems = n_problems
+        self._verification = verification
         self._n_done = len(earlier)
         self._verdicts = [result.correct for result in earlier if result.correct is not None]
         self._n_candidates = self._n_tokens = self._verify_steps = self._decoded_tokens = 0
@@ -63,7 +65,7 @@ class RunProgress:
     def __str__(self) -> str:
         parts = [f"{self._n_candidates} candidates", f"{self.time.tokens_per_s:.0f} tokens/s"]
         if self._verify_steps:
-            parts.append(f"tau {self._n_tokens / self._verify_steps:.2f}")
+            parts.append(f"tau {self._n_tokens / self._verify_steps:.2f} ({self._verification})")
         if self._verdicts:
             parts.append(f"accuracy {100 * sum(self._verdicts) / len(self._verdicts):.1f} %")
         return "  ".join(parts)

@@ -31,7 +31,8 @@ def run(context: click.Context, /, problems: Path | None, config: Path | None, d
 
     PROBLEMS has a JSON object a line: id and prompt (or chat messages), optional answer, domain, choices; .gz is read too.
     Stopped by Ctrl-C or killed, the same command goes on where it was; a larger -n or --limit only adds to what is there.
-    The seed fixes every token: drafts, batches, workers and restarts change the speed alone.
+    The seed fixes every token: drafts, batches, workers and restarts change the speed alone. (With --verification rejection
+    the law of the tokens is fixed, not the tokens: what a stopped run had not finished is drawn anew.)
 
     Each option is also a setting of the YAML file of --config; the run folder's config.yaml is such a file.
     """  # noqa: D301
@@ -41,7 +42,21 @@ def run(context: click.Context, /, problems: Path | None, config: Path | None, d
     settings = merged(load_config(config) if config else {}, given_settings(context))
     if problems:
         settings["problems"] = problems
-    (check_run if dry_run else solve)(_resolved(settings))
+    resolved = _resolved(settings)
+    _check_tree(resolved)
+    (check_run if dry_run else solve)(resolved)
+
+
+def _check_tree(config: RunConfig) -> None:
+    """Read the draft tree once, before a cluster is asked to.
+
+    Raises:
+        ConfigError: its file cannot be used.
+    """
+    if config.engine.draft_tree is not None:
+        from tts_orch.policies.drafting.tree_file import read_tree
+
+        read_tree(config.engine.draft_tree)
 
 
 def _resolved(settings: dict[str, Any]) -> RunConfig:

@@ -11,9 +11,17 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 import click
 from pydantic.fields import FieldInfo
 
-from tts_orch.config import EngineConfig, LawConfig, MethodConfig, RunConfig, Settings
+from tts_orch.config import DraftingConfig, EngineConfig, LawConfig, MethodConfig, RunConfig, Settings
 
-__all__ = ["SectionedCommand", "SettingOption", "given_settings", "merged", "run_options"]
+__all__ = [
+    "SectionedCommand",
+    "SettingOption",
+    "drafting_options",
+    "given_settings",
+    "merged",
+    "run_options",
+    "setting_option",
+]
 
 _METHODS: Final[tuple[type[Settings], ...]] = get_args(get_args(MethodConfig)[0])
 _RUN: Final = "Problems and method"
@@ -49,11 +57,17 @@ def run_options() -> list[SettingOption]:
     return [
         _method_option(),
         *_method_settings(),
-        *(_option(_RUN, (name,), field) for name, field in run.items() if name not in _CLUSTER_SETTINGS),
-        *(_option("Sampling", ("law", name), field) for name, field in LawConfig.model_fields.items()),
-        *(_option("Engine", ("engine", name), field) for name, field in EngineConfig.model_fields.items()),
-        *(_option(_CLUSTER, (name,), run[name]) for name in _CLUSTER_SETTINGS),
+        *(setting_option(_RUN, (name,), field) for name, field in run.items() if name not in _CLUSTER_SETTINGS),
+        *(setting_option("Sampling", ("law", name), field) for name, field in LawConfig.model_fields.items()),
+        *_engine_settings(),
+        *(setting_option(_CLUSTER, (name,), run[name]) for name in _CLUSTER_SETTINGS),
     ]
+
+
+def drafting_options(*without: str) -> list[SettingOption]:
+    """Return an option for every drafting setting that is not left out, all in a group of their own."""
+    fields = DraftingConfig.model_fields.items()
+    return [setting_option("Drafting", ("drafting", name), field) for name, field in fields if name not in without]
 
 
 def _method_option() -> SettingOption:
@@ -68,12 +82,23 @@ def _method_settings() -> Iterator[SettingOption]:
     for name, field in fields.items():
         owners = [method.model_fields["name"].default for method in _METHODS if name in method.model_fields]
         if name != "name":
-            yield _option(
+            yield setting_option(
                 _RUN, ("method", name), field, "" if len(owners) == len(_METHODS) else f"{', '.join(owners)}: "
             )
 
 
-def _option(section: str, place: tuple[str, ...], field: FieldInfo, note: str = "") -> SettingOption:
+def _engine_settings() -> Iterator[SettingOption]:
+    """Yield the settings of a decoder: those that say how it drafts under a heading of their own."""
+    drafting = DraftingConfig.model_fields
+    for name, field in EngineConfig.model_fields.items():
+        if name not in drafting:
+            yield setting_option("Engine", ("engine", name), field)
+    for name, field in drafting.items():
+        yield setting_option("Drafting", ("engine", name), field)
+
+
+def setting_option(section: str, place: tuple[str, ...], field: FieldInfo, note: str = "") -> SettingOption:
+    """Return the option of a field, named after the last part of its place; `note` comes before its description."""
     name = place[-1].replace("_", "-")
     flag = f"--{name}" if len(name) > 1 else f"-{name}"
     is_multiple = get_origin(field.annotation) is tuple

@@ -6,7 +6,7 @@ import signal
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 
@@ -27,6 +27,12 @@ if TYPE_CHECKING:
     from tts_orch.orchestrator import Orchestrator
 
 __all__ = ["solve"]
+
+# What a stop finds finished is shorter than what it does not; keyed verification finds the same tokens again instead.
+_DRAWN_ANEW: Final = (
+    "finished candidates are kept, the rest is drawn anew: rejection verification promises the law, not the same tokens, "
+    "and a stop in between favours short candidates"
+)
 
 
 def solve(config: RunConfig) -> None:
@@ -49,7 +55,7 @@ def solve(config: RunConfig) -> None:
 def _solve(config: RunConfig, problems: Sequence[Problem], folder: RunFolder, console: Console) -> JsonObject:
     pending = {problem.id: problem for problem in folder.pending}
     standing = [result for result in folder.results if result.problem_id not in pending]
-    progress = RunProgress(len(problems), standing)
+    progress = RunProgress(len(problems), config.engine.verification, standing)
     earlier = folder.read_summary()
     with console.status(f"loading {config.engine.target}"):
         started = _orchestrator(config, progress)
@@ -57,11 +63,14 @@ def _solve(config: RunConfig, problems: Sequence[Problem], folder: RunFolder, co
         _heed_signals()  # once more: Ray has set a handler of its own
         _check_prompts(config, pending.values(), orchestrator)
         _begin(folder, orchestrator)
+        if folder.n_earlier_runs and pending and config.engine.verification == "rejection":
+            console.print(_DRAWN_ANEW, highlight=False, soft_wrap=True)
         try:
             with progress.shown(console):
                 _search(orchestrator, config, folder, pending, progress)
         finally:
             summary = _sum_up(folder, len(problems), progress, earlier)
+            summary["verification"] = config.engine.verification
             summary["workers"] = {worker.worker: worker.fingerprint for worker in orchestrator.workers}
             folder.write_summary(summary)
         folder.write_results()
@@ -130,7 +139,12 @@ def _search(
     progress: RunProgress,
 ) -> None:
     found = orchestrator.search_many(
-        problems.values(), config.method, seed=config.seed, law=config.law, journal=folder.journal
+        problems.values(),
+        config.method,
+        seed=config.seed,
+        law=config.law,
+        journal=folder.journal,
+        attempt=folder.n_earlier_runs,
     )
     with closing(found):
         for search_result in found:

@@ -35,7 +35,12 @@ def _decoding_rows(summary: JsonObject) -> Iterator[tuple[str, ...]]:
     yield "without an answer", f"{summary['n_abstentions']}, of them {summary['n_errors']} failed"
     yield "tokens", f"{summary['kept_tokens']:,} kept of {summary['generated_tokens']:,}"
     yield "tokens/s", f"{summary['tokens_per_s']:.1f}"
-    yield "tau", f"{summary['tau']:.2f}"
+    yield f"tau ({summary['verification']})", f"{summary['tau']:.2f}"
     plain = summary["plain_decoding"]
     if plain:
-        yield "against plain decoding", f"{plain['speedup']:.2f} x, the same {plain['n_tokens']:,} tokens"
+        yield "against plain decoding", f"{plain['speedup']:.2f} x, {_compared_tokens(plain)}"
+
+
+def _compared_tokens(plain: JsonObject) -> str:
+    is_keyed = plain.get("verification", "keyed") == "keyed"
+    return f"the same {plain['n_tokens']:,} tokens" if is_keyed else "the same law only"

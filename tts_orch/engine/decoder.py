@@ -1,8 +1,8 @@
 """The decoder: continuous batching of many trajectories on one device, each verify step a single packed forward pass.
 
 A step is five verbs: admit, draft, forward, verify, commit. It knows token ids and laws; texts, problems and searches
-are somebody else's. What it emits for a request is a pure function of (target, request): drafts, batch, preemption and
-forks change the speed only.
+are somebody else's. Under keyed verification what it emits for a request is a pure function of (target, request): drafts,
+batch, preemption and forks change the speed only. Under rejection they change the tokens too, never their law.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Where a target's files are: names become folders, GGUF files are converted once, weights get an id.
+"""Where a target's files are: names become folders, GGUF files are converted once, weights and tokenizers get an id.
 
 Nothing here loads a model to decode with; `engine.target` does, from what `locate` returns.
 """
@@ -6,16 +6,20 @@ Nothing here loads a model to decode with; `engine.target` does, from what `loca
 from __future__ import annotations
 
 import hashlib
+import json
 import re
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tts_orch.engine import demo_model
 from tts_orch.engine.gguf_conversion import convert
 from tts_orch.engine.model_cache import build_once, file_digest
 from tts_orch.errors import TargetError
 
-__all__ = ["DEMO_TARGET", "locate", "weights_id"]
+if TYPE_CHECKING:
+    from transformers import PreTrainedTokenizerBase
+
+__all__ = ["DEMO_TARGET", "locate", "tokenizer_id", "weights_id"]
 
 DEMO_TARGET: Final = "smollm2"
 _HUB_ID: Final = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
@@ -63,6 +67,14 @@ def weights_id(location: Path | str) -> str:
         raise TargetError(f"{location}: no weights (*.safetensors) in this folder; {_CHOICES}")
     digests = [f"{file.name} {file_digest(file)}\n" for file in (folder / "config.json", *weights)]
     return hashlib.sha256("".join(digests).encode()).hexdigest()[:32]
+
+
+def tokenizer_id(tokenizer: PreTrainedTokenizerBase | None) -> str:
+    """Return a hash of which text each token id stands for, empty without a tokenizer."""
+    if tokenizer is None:
+        return ""
+    vocabulary = json.dumps(sorted(tokenizer.get_vocab().items()))
+    return hashlib.sha256(vocabulary.encode()).hexdigest()[:32]
 
 
 def _hub_snapshot(hub_id: str) -> Path:
