@@ -49,6 +49,10 @@ UNIT = "tests/unit"
 DECODER = "tts_orch/engine/decoder.py"
 TRAJECTORY = "tts_orch/engine/trajectory.py"
 GUMBEL = "policies/drafting/gumbel.py"
+REJECTION = "tts_orch/engine/rejection.py"
+TRIALS = "tts_orch/engine/sibling_trials.py"
+REJECTION_RULE = "tests/unit/test_rejection.py"
+REJECTION_LAW = "tests/exactness/test_rejection_law.py"
 
 FAULTS = (
     Fault(
@@ -225,6 +229,126 @@ FAULTS = (
         "n_chains = (inner + _LONGEST_CHAIN - 1) // _LONGEST_CHAIN",
         "n_chains = (inner + _LONGEST_CHAIN - 1) // _LONGEST_CHAIN + (last - first < 4)",
         f"{UNIT}/test_stable.py",
+    ),
+    Fault(
+        "rejection: siblings tried in the order of their probability",
+        "policies/drafting/draft_tree.py",
+        "            children[parent].append(node)\n        return children\n",
+        "            children[parent].append(node)\n        return [sorted(nodes, key=lambda node: -self.log_q[node])"
+        " for nodes in children]\n",
+        REJECTION_RULE,
+    ),
+    Fault(
+        "rejection: laws are not renormalised without earlier siblings",
+        TRIALS,
+        "        q[rank] /= max(q[rank].sum(), np.finfo(np.float64).tiny)\n",
+        "",
+        REJECTION_RULE,
+    ),
+    Fault(
+        "rejection: laws with earlier siblings still in them",
+        TRIALS,
+        "        q[rank][drawn[:rank]] = 0.0\n",
+        "",
+        REJECTION_RULE,
+    ),
+    Fault(
+        "rejection: a fixed child judged by a share of some law",
+        TRIALS,
+        "q[rank, drawn[rank]] = 1.0",
+        "q[rank, drawn[rank]] = 0.5",
+        REJECTION_RULE,
+    ),
+    Fault(
+        "rejection: laws at another temperature than that of the draw",
+        TRIALS,
+        "] = law_probs[row][is_known]\n",
+        "] = law_probs[row][is_known] ** 0.6\n",
+        REJECTION_RULE,
+    ),
+    Fault(
+        "rejection: a repeated token skipped, and its law with it",
+        TRIALS,
+        "        mass = p.sum() + rest\n",
+        "        if (drawn[:rank] == drawn[rank]).any():\n            continue\n        mass = p.sum() + rest\n",
+        REJECTION_RULE,
+    ),
+    Fault(
+        "rejection: a copy of a rejected child has a chance of its own",
+        TRIALS,
+        "            p = left\n",
+        "            pass\n",
+        f"{REJECTION_RULE} -k copies",
+    ),
+    Fault(
+        "rejection: the residual is not renormalised",
+        TRIALS,
+        "        mass = p.sum() + rest\n",
+        "        mass = p.sum() + rest if rank == 0 else mass\n",
+        REJECTION_RULE,
+    ),
+    Fault(
+        "rejection: the last token drawn from the target's law",
+        TRIALS,
+        "np.concatenate([left for _, left in judged])",
+        "log_p",
+        REJECTION_RULE,
+    ),
+    Fault(
+        "rejection: one noise for all verify steps",
+        REJECTION,
+        "return walk.verify_step * DRAFTS_A_STEP + walk.nodes[-1]",
+        "return walk.nodes[-1]",
+        f"{REJECTION_LAW} -k three_tokens",
+    ),
+    Fault(
+        "rejection: one noise for all nodes",
+        REJECTION,
+        "return walk.verify_step * DRAFTS_A_STEP + walk.nodes[-1]",
+        "return walk.verify_step * DRAFTS_A_STEP",
+        REJECTION_RULE,
+    ),
+    Fault(
+        "rejection: siblings share a coin",
+        REJECTION,
+        "coins(walk.seed, _position(walk), len(acceptances))",
+        "coins(walk.seed, _position(walk), 1)",
+        REJECTION_RULE,
+    ),
+    Fault(
+        "rejection: coins are bits of the noise",
+        GUMBEL,
+        "(_word(seed, position, 2, i) << _WORD) | _word(seed, position, 3, i)",
+        "(_word(seed, position, 0, i) << _WORD) | _word(seed, position, 1, i)",
+        REJECTION_RULE,
+    ),
+    Fault(
+        "rejection: coins and drafts from one stream",
+        DECODER,
+        'stream_seed(request.seed, request.attempt, "coins")',
+        'stream_seed(request.seed, request.attempt, "drafts")',
+        f"{REJECTION_LAW} -k three_tokens",
+    ),
+    Fault(
+        "rejection: another attempt tosses the same coins",
+        DECODER,
+        'stream_seed(request.seed, request.attempt, "coins")',
+        'stream_seed(request.seed, 0, "coins")',
+        f"{REJECTION_LAW} -k attempts",
+    ),
+    Fault(
+        "rejection: another attempt draws the same drafts",
+        DECODER,
+        'stream_seed(request.seed, request.attempt, "drafts")',
+        'stream_seed(request.seed, 0, "drafts")',
+        f"{REJECTION_LAW} -k attempts",
+    ),
+    Fault(
+        "rejection: laws of the root's history at every node",
+        REJECTION,
+        "[walk.tokens for walk in active])",
+        "[[] for walk in active])",
+        f"{REJECTION_LAW} -k transformers",
     ),
 )
 

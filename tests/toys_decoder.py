@@ -141,6 +141,7 @@ def toy_engine(config: EngineConfig, log: Any, **options: Any) -> Engine:
         tokenizer=ToyTokenizer(),
         fingerprint="toy",
         weights_id="toy",
+        tokenizer_id="characters",
         numerics="bitwise",
         dtype="float32",
         max_context=MAX_CONTEXT,

@@ -10,16 +10,16 @@ from tts_orch.errors import RunError
 __all__ = ["write_atomically"]
 
 
-def write_atomically(path: Path, text: str) -> None:
-    """Replace a file's content.
+def write_atomically(path: Path, content: str | bytes) -> None:
+    """Replace a file's content; texts are written as UTF-8.
 
     Raises:
         RunError: the file cannot be written; the old content stays.
     """
     temporary = path.with_name(path.name + ".new")
     try:
-        with temporary.open("w", encoding="utf-8") as file:
-            file.write(text)
+        with temporary.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

@@ -56,11 +56,15 @@ class Calibration:
 
     def observe(self, steps: Sequence[VerifiedStep]) -> None:
         """Learn from verified trees: the children of nodes on the accepted path were judged, no others."""
-        for step in steps:
-            if step.tree.n_nodes > 1:
-                kinds, is_accepted = _judged(step.tree.parent, step.tree.kind, step.accepted, len(step.committed))
-                self._add(kinds, is_accepted)
-        self._rates = None
+        judged = [
+            _judged(step.tree.parent, step.tree.kind, step.accepted, len(step.committed))
+            for step in steps
+            if step.tree.n_nodes > 1
+        ]
+        if judged:
+            kinds, is_accepted = (np.concatenate(column) for column in zip(*judged, strict=True))
+            self._add(kinds, is_accepted)
+            self._rates = None
 
     def _add(self, kinds: IntArray, is_accepted: NDArray[np.float64]) -> None:
         np.add.at(self._tried, kinds, 1.0)

@@ -94,7 +94,9 @@ class DraftTree:
     def root_only(cls, token: int) -> DraftTree:
         """Return the tree without drafts: plain decoding."""
         zero = np.zeros(1, np.int32)
-        return cls(np.array([token], np.int32), np.array([-1], np.int32), zero, zero, np.zeros(1, np.float32), zero, zero)
+        return cls(
+            np.array([token], np.int32), np.array([-1], np.int32), zero, zero, np.zeros(1, np.float32), zero, zero
+        )
 
     @classmethod
     def chain(cls, root: int, tokens: Sequence[int], source: int = 0, kind: int = 0) -> DraftTree:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from tts_orch.seeds import PHILOX_M0, PHILOX_M1, PHILOX_ROUNDS, PHILOX_W0, PHILOX_W1
 
-__all__ = ["draw_group", "fill_words", "gumbel", "gumbels", "keyed_argmax", "noise_groups"]
+__all__ = ["coins", "draw_group", "fill_words", "gumbel", "gumbels", "keyed_argmax", "noise_groups"]
 
 _M0: Final = np.uint64(PHILOX_M0)
 _M1: Final = np.uint64(PHILOX_M1)
@@ -39,6 +39,12 @@ def gumbel(seed: int, position: int, token_ids: Sequence[int] | NDArray[np.integ
     """Return the noise `[n]` of a few token ids at one absolute position."""
     noise: NDArray[np.float64] = gumbels(np.uint64(seed), position, np.asarray(token_ids, np.int64))
     return noise
+
+
+def coins(seed: int, position: int, n: int) -> NDArray[np.float64]:
+    """Return `n` uniforms in [0, 1) that share no bits with each other nor with the Gumbel noise of the position."""
+    uniforms: NDArray[np.float64] = _coins(np.uint64(seed), position, n)
+    return uniforms
 
 
 def keyed_argmax(
@@ -122,6 +128,16 @@ def gumbels(seed: int, position: int, token_ids: NDArray[np.int64]) -> NDArray[n
     for i in range(len(token_ids)):
         noise[i] = _gumbel(_word(seed, position, 0, token_ids[i]), _word(seed, position, 1, token_ids[i]))
     return noise
+
+
+@njit(nogil=True, cache=True)
+def _coins(seed: int, position: int, n: int) -> NDArray[np.float64]:
+    """Return 53 bits each: planes 2 and 3 of `seeds.noise_words` hold their high and low words."""
+    uniforms = np.empty(n, np.float64)
+    for i in range(n):
+        bits = (_word(seed, position, 2, i) << _WORD) | _word(seed, position, 3, i)
+        uniforms[i] = (bits >> np.uint64(11)) * 2.0**-53
+    return uniforms
 
 
 @njit(inline="always")

@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from typing import Final
 
-import numba
 import numpy as np
 
-from tts_orch.policies.drafting.ngram_kernels import FREE_UNITS, LINKS, STATE, Columns
+from tts_orch.policies.drafting.ngram_kernels import FREE_UNITS, LINKS, STATE, Columns, kernel
 
 __all__ = ["PAGE_CELLS", "RUNS", "TOUCHED", "UNIT", "allocate", "n_units", "release"]
 
@@ -28,13 +27,13 @@ RUNS: Final = 1
 """In `STATE`, at `RUNS + r`: the first page whose longest free run is r units (8: or more), -1 for none."""
 
 
-@numba.njit(cache=True)
+@kernel
 def n_units(n_ids: int) -> int:
     """Return the units that hold so many ids."""
     return (n_ids + UNIT - 1) // UNIT
 
 
-@numba.njit(cache=True)
+@kernel
 def allocate(columns: Columns, units: int) -> int:
     """Return the first cell of a block, or -1 where no page has room for it."""
     free, state = columns[FREE_UNITS], columns[STATE]
@@ -52,22 +51,22 @@ def allocate(columns: Columns, units: int) -> int:
         return -1
     first = _first_run(free[page], units)
     _set_free(columns, page, free[page] & ~_mask(first, units))
-    return np.int64(page * PAGE_CELLS + first * UNIT)
+    return int(page * PAGE_CELLS + first * UNIT)
 
 
-@numba.njit(cache=True)
+@kernel
 def release(columns: Columns, start: int, units: int) -> None:
     """Give a block back."""
     page, first = start // PAGE_CELLS, start % PAGE_CELLS // UNIT
     _set_free(columns, page, columns[FREE_UNITS][page] | _mask(first, units))
 
 
-@numba.njit(cache=True)
+@kernel
 def _mask(first: int, units: int) -> np.uint64:
     return ((np.uint64(1) << np.uint64(units)) - np.uint64(1)) << np.uint64(first)
 
 
-@numba.njit(cache=True)
+@kernel
 def _first_run(free: np.uint64, units: int) -> int:
     """Return where the first run of so many free units begins; there is one."""
     for _ in range(units - 1):
@@ -79,7 +78,7 @@ def _first_run(free: np.uint64, units: int) -> int:
     return first
 
 
-@numba.njit(cache=True)
+@kernel
 def _longest_run(free: np.uint64) -> int:
     run = 0
     while free and run < _LONGEST:
@@ -88,7 +87,7 @@ def _longest_run(free: np.uint64) -> int:
     return run
 
 
-@numba.njit(cache=True)
+@kernel
 def _set_free(columns: Columns, page: int, free: np.uint64) -> None:
     units = columns[FREE_UNITS]
     before, after = _longest_run(units[page]), _longest_run(free)
@@ -98,7 +97,7 @@ def _set_free(columns: Columns, page: int, free: np.uint64) -> None:
         _link(columns, page, after)
 
 
-@numba.njit(cache=True)
+@kernel
 def _link(columns: Columns, page: int, run: int) -> None:
     links, state = columns[LINKS], columns[STATE]
     following = state[RUNS + run]
@@ -108,7 +107,7 @@ def _link(columns: Columns, page: int, run: int) -> None:
     state[RUNS + run] = page
 
 
-@numba.njit(cache=True)
+@kernel
 def _unlink(columns: Columns, page: int, run: int) -> None:
     links, state = columns[LINKS], columns[STATE]
     following, previous = links[page, 0], links[page, 1]

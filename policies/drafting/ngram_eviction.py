@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from typing import Final
 
-import numba
 import numpy as np
 
 from tts_orch.policies.drafting.ngram_arena import RUNS, n_units, release
@@ -23,6 +22,7 @@ from tts_orch.policies.drafting.ngram_kernels import (
     USE,
     Columns,
     home,
+    kernel,
 )
 from tts_orch.policies.drafting.ngram_scopes import is_dead
 
@@ -45,7 +45,7 @@ STATES: Final = _FIRST + 6
 _MOST_STEPS: Final = 64
 
 
-@numba.njit(cache=True)
+@kernel
 def evict(columns: Columns, spared: np.uint64) -> None:
     """Remove one entry, but not the one with key `spared`; entry numbers change."""
     keys, headers, state = columns[KEYS], columns[HEADERS], columns[STATE]
@@ -53,11 +53,11 @@ def evict(columns: Columns, spared: np.uint64) -> None:
     reclaim(columns, _MOST_STEPS)
     if state[DEAD] < n_dead or state[OCCUPIED] < 2:
         return
-    hand, victim, least, steps = state[_CLOCK], np.int64(-1), 1 << 30, 0
+    hand, victim, least, steps = int(state[_CLOCK]), -1, 1 << 30, 0
     while steps < _MOST_STEPS and least > 0:
         if keys[hand] != 0 and keys[hand] != spared:
             if headers[hand, USE] < least:
-                victim, least = hand, np.int64(headers[hand, USE])
+                victim, least = hand, int(headers[hand, USE])
             headers[hand, USE] -= headers[hand, USE] > 0
             steps += 1
         hand = _next(hand, len(keys))
@@ -66,7 +66,7 @@ def evict(columns: Columns, spared: np.uint64) -> None:
     _remove(columns, victim)
 
 
-@numba.njit(cache=True)
+@kernel
 def reclaim(columns: Columns, n_steps: int) -> None:
     """Look at up to `n_steps` slots for entries of closed scopes and remove them; entry numbers change."""
     keys, state = columns[KEYS], columns[STATE]
@@ -81,12 +81,12 @@ def reclaim(columns: Columns, n_steps: int) -> None:
     state[_RECLAIM] = hand
 
 
-@numba.njit(cache=True)
+@kernel
 def _next(slot: int, n_slots: int) -> int:
     return slot + 1 if slot + 1 < n_slots else 0
 
 
-@numba.njit(cache=True)
+@kernel
 def _remove(columns: Columns, entry: int) -> None:
     """Remove an entry and close the gap: later entries of its run move up, none in front of its home."""
     keys, headers, scopes, state = columns[KEYS], columns[HEADERS], columns[SCOPES], columns[STATE]
@@ -100,7 +100,8 @@ def _remove(columns: Columns, entry: int) -> None:
     while keys[slot] != 0:
         if (slot - home(keys[slot], n_slots)) % n_slots >= (slot - gap) % n_slots:
             keys[gap] = keys[slot]
-            headers[gap] = headers[slot]
+            for field in range(headers.shape[1]):
+                headers[gap, field] = headers[slot, field]
             gap = slot
         slot = _next(slot, n_slots)
     keys[gap] = 0

@@ -36,6 +36,7 @@ __all__ = [
     "entry_span",
     "find_entry",
     "home",
+    "kernel",
     "touch",
 ]
 
@@ -76,8 +77,12 @@ SERIAL: Final = 4
 MOST_USE: Final = 7
 """Uses beyond this many are not remembered."""
 
+kernel = numba.njit(cache=True, _nrt=False)
+"""Compiles a function that allocates nothing. Counting references to the columns, at every call that takes them, would cost
+up to ten times what these functions do."""
 
-@numba.njit(cache=True)
+
+@kernel
 def context_key(shorter: np.uint64, token: int, order: int) -> np.uint64:
     """Return the key of `token` followed by the context of `order - 1` tokens whose key is `shorter` (0 for none).
 
@@ -90,13 +95,13 @@ def context_key(shorter: np.uint64, token: int, order: int) -> np.uint64:
     return mixed ^ (mixed >> np.uint64(31))
 
 
-@numba.njit(cache=True)
+@kernel
 def home(key: np.uint64, n_slots: int) -> int:
     """Return the slot where the search for a key begins."""
-    return np.int64(((key >> np.uint64(32)) * np.uint64(n_slots)) >> np.uint64(32))
+    return int(np.int64(((key >> np.uint64(32)) * np.uint64(n_slots)) >> np.uint64(32)))
 
 
-@numba.njit(cache=True)
+@kernel
 def find_entry(columns: Columns, key: np.uint64) -> int:
     """Return the number of the entry with this key, `context_key ^ salt`, or -1."""
     keys = columns[KEYS]
@@ -110,14 +115,14 @@ def find_entry(columns: Columns, key: np.uint64) -> int:
     return -1
 
 
-@numba.njit(cache=True)
+@kernel
 def entry_span(columns: Columns, entry: int) -> tuple[int, int, int]:
     """Return an entry's observations, and where its ids and sums begin in the arena and how many they are (1 to 32)."""
     header = columns[HEADERS][entry]
-    return np.int64(header[COUNT]), np.int64(header[START]), np.int64(header[N_IDS])
+    return int(header[COUNT]), int(header[START]), int(header[N_IDS])
 
 
-@numba.njit(cache=True)
+@kernel
 def touch(columns: Columns, entry: int) -> None:
     """Count a use of an entry: it is forgotten later."""
     headers = columns[HEADERS]

@@ -38,7 +38,6 @@ __all__ = ["EXPOSED", "NgramTable", "warm_up"]
 EXPOSED: Final = 10
 """Ids of an entry that drafts are drawn from."""
 _CELLS_PER_ENTRY: Final = 20
-_SLOTS_PER_ENTRY: Final = 4 / 3
 _SLOT_BYTES: Final = 8 + 5 * 4
 _PAGE_BYTES: Final = 8 * PAGE_CELLS + 16
 _MOST_SCOPES: Final = 1 << 16
@@ -81,11 +80,6 @@ class NgramTable:
             place = serial_of(salt) % _MOST_SCOPES
             state[DEAD] += scopes[place, 1]
             scopes[place] = 0
-
-    def clear(self, scope: str) -> np.uint64:
-        """Empty a scope; return its new salt, the old one is void."""
-        self.close(scope)
-        return self.open(scope)
 
     @property
     def scopes(self) -> frozenset[str]:
@@ -212,14 +206,17 @@ def warm_up() -> None:
 
 
 def _reserve(max_entries: int) -> Columns:
-    n_slots = int(max_entries * _SLOTS_PER_ENTRY) + 1
+    n_slots = max_entries * 4 // 3 + 1
     n_pages = -(-max_entries * _CELLS_PER_ENTRY // PAGE_CELLS)
     state = np.full(STATES, 0, np.int64)
     state[RUNS : RUNS + 9] = -1
     state[CAPACITY] = max_entries
+    keys, headers = np.zeros(n_slots, np.uint64), np.zeros((n_slots, 5), np.int32)
+    keys.fill(0)  # slots are used in random order: have their pages now, rather than all of them in the first steps
+    headers.fill(0)
     return (
-        np.zeros(n_slots, np.uint64),
-        np.zeros((n_slots, 5), np.int32),
+        keys,
+        headers,
         np.empty(n_pages * PAGE_CELLS, np.int32),
         np.empty(n_pages * PAGE_CELLS, np.uint32),
         np.empty(n_pages, np.uint64),

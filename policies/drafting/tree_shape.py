@@ -15,12 +15,14 @@ from numpy.typing import NDArray
 
 from tts_orch.records import IntArray
 
-__all__ = ["MAX_DEPTH", "STAND_ACCEPTANCE", "TreeShape", "heap_tree"]
+__all__ = ["INITIAL_ACCEPTANCE", "MAX_DEPTH", "STAND_ACCEPTANCE", "TreeShape", "heap_tree"]
 
 STAND_ACCEPTANCE = (0.6, 0.14, 0.06, 0.03, 0.02, 0.012, 0.008, 0.006)
-"""Acceptance by draw rank under keyed drafts from warm n-gram tables: a heuristic start, to be replaced by measurement."""
+"""A guess at keyed acceptance by draw rank from warm n-gram tables: the heuristic trees, which learned ones should beat."""
+INITIAL_ACCEPTANCE = (0.7, 0.12, 0.05, 0.03, 0.02, 0.015, 0.01, 0.008, 0.006, 0.005)
+"""For large trees to learn from: wider and deeper than any tree that will be kept."""
 MAX_DEPTH = 20
-"""Deepest level of the default tree."""
+"""Deepest level of heuristic trees."""
 
 
 @dataclass(frozen=True)

@@ -22,16 +22,22 @@ _N_FREE = _N_ENDS + 12
 _FIRST_TEXT_ID = 8
 _PLACES = range(_N_ENDS)
 """Every index of the first two blocks."""
+_LAWS: dict[str, dict[str, object]] = {
+    "keyed": {"temperature": 3.0},
+    "rejection": {"temperature": 1e-6, "presence_penalty": 1e3},
+}
+"""Tokens rarely repeat, and are the same with every coin: rejection mode replays nothing else."""
+
+pytestmark = pytest.mark.parametrize("mode", _LAWS)
 
 
-def _law(**ending: object) -> SamplingParams:
-    """Near uniform, so that tokens rarely repeat, and without EOS."""
-    settings = {"temperature": 3.0, "max_new_tokens": _N_FREE, "logit_bias": ((EOS_ID, -1e9),), **ending}
+def _law(mode: str, **ending: object) -> SamplingParams:
+    settings = {**_LAWS[mode], "max_new_tokens": _N_FREE, "logit_bias": ((EOS_ID, -1e9),), **ending}
     return SamplingParams(**settings)  # type: ignore[arg-type]
 
 
-def _request(seed: int, **ending: object) -> DecodeRequest:
-    return request("cut", prompt(10), _law(**ending), seed=seed)
+def _request(mode: str, seed: int, **ending: object) -> DecodeRequest:
+    return request("cut", prompt(10, seed), _law(mode, **ending), seed=seed)
 
 
 def _spanning(tokens: Sequence[int], place: int) -> str:
@@ -50,31 +56,35 @@ def _is_clear(tokens: Sequence[int]) -> bool:
 
 
 @cache
-def _free_run() -> tuple[int, list[int]]:
+def _free_run(mode: str) -> tuple[int, list[int]]:
     """Return a seed and the tokens it gives when nothing ends the trajectory."""
     model = toy_llama()
     for seed in range(2000):
-        start = decode_plainly(model, _request(seed, max_new_tokens=_N_ENDS), (EOS_ID,), toy_target().decode)
+        start = decode_plainly(model, _request(mode, seed, max_new_tokens=_N_ENDS), (EOS_ID,), toy_target().decode)
         if _is_clear(start.tokens):
-            return seed, decode_plainly(model, _request(seed), (EOS_ID,), toy_target().decode).tokens
+            return seed, decode_plainly(model, _request(mode, seed), (EOS_ID,), toy_target().decode).tokens
     raise AssertionError("no seed gives different tokens at all places")
 
 
-def _run(**ending: object) -> tuple[Decoder, Outcome, Told]:
-    seed, free = _free_run()
-    one = _request(seed, **ending)
+def _run(mode: str, **ending: object) -> tuple[Decoder, Outcome, Told]:
+    seed, free = _free_run(mode)
+    one = _request(mode, seed, **ending)
     drafter = OracleDrafter({"cut": [*one.token_ids.tolist(), *free]}, block=_BLOCK)
-    decoder = new_decoder(toy_target(), drafter, max_nodes=_BLOCK)
+    decoder = new_decoder(toy_target(), drafter, max_nodes=_BLOCK, verification=mode)
     outcome = decode(decoder, [one])["cut"]
     return decoder, outcome, drafter.told["cut"]
 
 
-def _check(place: int, reason: FinishReason, **ending: object) -> None:
-    decoder, outcome, told = _run(**ending)
-    kept = _free_run()[1][: place + 1]
+def _prompt(mode: str) -> list[int]:
+    return _request(mode, _free_run(mode)[0]).token_ids.tolist()
+
+
+def _check(mode: str, place: int, reason: FinishReason, **ending: object) -> None:
+    decoder, outcome, told = _run(mode, **ending)
+    kept = _free_run(mode)[1][: place + 1]
     assert (outcome.tokens, outcome.reason) == (kept, reason)
     assert len(outcome.log_probs) == len(outcome.confidences) == len(outcome.self_certainties) == len(kept)
-    assert told.tokens == [*prompt(10).tolist(), *kept], "the drafter learned of tokens after the end"
+    assert told.tokens == [*_prompt(mode), *kept], "the drafter learned of tokens after the end"
     assert told.is_closed
     counters, n_steps = decoder.counters, -(-(place + 1) // (_BLOCK + 1))
     assert (counters.committed_tokens, counters.verify_steps) == (len(kept), n_steps)
@@ -82,51 +92,51 @@ def _check(place: int, reason: FinishReason, **ending: object) -> None:
 
 
 @pytest.mark.parametrize("place", _PLACES)
-def test_stop_id(place: int) -> None:
-    _check(place, FinishReason.EOS, stop_ids=(_free_run()[1][place],))
+def test_stop_id(mode: str, place: int) -> None:
+    _check(mode, place, FinishReason.EOS, stop_ids=(_free_run(mode)[1][place],))
 
 
 @pytest.mark.parametrize("place", _PLACES)
-def test_eos_of_the_target(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(toy_target(), "eos_ids", (_free_run()[1][place],))
-    _check(place, FinishReason.EOS)
+def test_eos_of_the_target(mode: str, place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(toy_target(), "eos_ids", (_free_run(mode)[1][place],))
+    _check(mode, place, FinishReason.EOS)
 
 
 @pytest.mark.parametrize("place", _PLACES)
-def test_stop_string_that_ends_inside_a_token(place: int) -> None:
-    _check(place, FinishReason.STOP_STRING, stop_strings=("\x00", _spanning(_free_run()[1], place)))
+def test_stop_string_that_ends_inside_a_token(mode: str, place: int) -> None:
+    _check(mode, place, FinishReason.STOP_STRING, stop_strings=("\x00", _spanning(_free_run(mode)[1], place)))
 
 
 @pytest.mark.parametrize("place", _PLACES)
-def test_length_limit(place: int) -> None:
-    _check(place, FinishReason.LENGTH, max_new_tokens=place + 1)
-    told = _run(max_new_tokens=place + 1)[2]
+def test_length_limit(mode: str, place: int) -> None:
+    _check(mode, place, FinishReason.LENGTH, max_new_tokens=place + 1)
+    told = _run(mode, max_new_tokens=place + 1)[2]
     positions = np.cumsum([0, *(len(step.committed) for step in told.steps)])
     for committed, step in zip(positions, told.steps, strict=False):
         assert committed + step.tree.depth.max() <= place, "drafts that could never be committed"
 
 
 @pytest.mark.parametrize("place", _PLACES)
-def test_context_limit(place: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_context_limit(mode: str, place: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(toy_target(), "max_context", 10 + place + 1)
-    _check(place, FinishReason.LENGTH)
+    _check(mode, place, FinishReason.LENGTH)
 
 
 @pytest.mark.parametrize("place", _PLACES)
-def test_first_rule_wins(place: int) -> None:
+def test_first_rule_wins(mode: str, place: int) -> None:
     """A stop string and a stop id close behind each other; with a limit beyond both."""
-    free = _free_run()[1]
+    free = _free_run(mode)[1]
     ending = {"stop_strings": (_spanning(free, place + 1),), "stop_ids": (free[place],), "max_new_tokens": place + 3}
-    _check(place, FinishReason.EOS, **ending)
+    _check(mode, place, FinishReason.EOS, **ending)
 
 
-def test_minimum_length_moves_the_end() -> None:
+def test_minimum_length_moves_the_end(mode: str) -> None:
     """Stop ids are banned below the minimum, so the law itself changes there, and only there."""
-    seed, free = _free_run()
+    seed, free = _free_run(mode)
     banned = free[3]
-    one = _request(seed, stop_ids=(banned,), min_new_tokens=8)
+    one = _request(mode, seed, stop_ids=(banned,), min_new_tokens=8)
     expected = decode_plainly(toy_llama(), one, (EOS_ID,), toy_target().decode)
     assert expected.tokens[:3] == free[:3]
     assert expected.tokens[3] != banned
-    _, outcome, _ = _run(stop_ids=(banned,), min_new_tokens=8)
+    _, outcome, _ = _run(mode, stop_ids=(banned,), min_new_tokens=8)
     assert (outcome.tokens, outcome.reason) == (expected.tokens, expected.reason)

@@ -6,56 +6,18 @@ The tests are on fixed seeds; a correct decoder would fail each with probability
 from __future__ import annotations
 
 import itertools
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import pytest
-import torch
-from scipy.stats import chisquare
 
 from tests.exactness.decoding import decode, new_decoder, prompt, toy_target
-from tests.exactness.reference import processed_row
-from tests.toys import EOS_ID, VOCABULARY_SIZE, toy_llama
+from tests.exactness.joint_law import ERROR_RATE, joint_law, p_value
+from tests.toys import EOS_ID, VOCABULARY_SIZE
 from tts_orch.config import DraftingConfig
 from tts_orch.policies.drafting.registry import make_drafter
 from tts_orch.records import DecodeRequest, IntArray, SamplingParams
 from tts_orch.seeds import trajectory_seed
-
-_ERROR_RATE = 1e-3
-_FEWEST = 5.0
-"""Cells with a smaller expectation are counted together."""
-
-Law = Mapping[tuple[int, ...], float]
-
-
-def _joint_law(prompt_ids: IntArray, law: SamplingParams) -> Law:
-    """Enumerate all outputs of `law.max_new_tokens` tokens with their probabilities."""
-    model, joint = toy_llama(), {(): 1.0}
-    for _ in range(law.max_new_tokens):
-        contexts = [[*prompt_ids.tolist(), *output] for output in joint]
-        logits = model(torch.tensor(contexts)).logits[:, -1]
-        longer = {}
-        for (output, mass), context, row in zip(joint.items(), contexts, logits, strict=True):
-            probabilities = processed_row(row, context, len(prompt_ids), law, (EOS_ID,)).softmax(-1)
-            longer |= {(*output, int(i)): mass * float(probabilities[i]) for i in probabilities.nonzero()[:, 0]}
-        joint = longer
-    return joint
-
-
-def _p_value(samples: Sequence[tuple[int, ...]], law: Law) -> float:
-    counts = Counter(samples)
-    assert set(counts) <= set(law), "an output without probability"
-    expected = {cell: mass * len(samples) for cell, mass in law.items()}
-    kept = [cell for cell, number in expected.items() if number >= _FEWEST]
-    observed = [counts[cell] for cell in kept]
-    wanted = [expected[cell] for cell in kept]
-    rest = len(samples) - sum(wanted)
-    if rest > _FEWEST:
-        observed.append(len(samples) - sum(observed))
-        wanted.append(rest)
-    scale = sum(observed) / sum(wanted)
-    return float(chisquare(observed, [number * scale for number in wanted]).pvalue)
 
 
 def _sample(name: str, prompt_ids: IntArray, law: SamplingParams, scopes: Sequence[str]) -> list[tuple[int, ...]]:
@@ -64,7 +26,8 @@ def _sample(name: str, prompt_ids: IntArray, law: SamplingParams, scopes: Sequen
         DecodeRequest(str(i), prompt_ids, len(prompt_ids), trajectory_seed(0, name, (i,)), law, scope)
         for i, scope in enumerate(scopes)
     ]
-    decoder = new_decoder(toy_target(), make_drafter(DraftingConfig(drafter=name), vocabulary_size=VOCABULARY_SIZE), max_batch=32, n_pages=160)
+    drafter = make_drafter(DraftingConfig(drafter=name), vocabulary_size=VOCABULARY_SIZE)
+    decoder = new_decoder(toy_target(), drafter, max_batch=32, n_pages=160)
     outcomes = decode(decoder, requests)
     if name != "none":
         assert decoder.counters.accepted_nodes > len(requests) / 5, "drafts hardly took part"
@@ -80,9 +43,9 @@ _THREE_TOKENS = SamplingParams(
 def test_three_tokens_have_the_enumerated_law(name: str) -> None:
     prompt_ids = prompt(12)
     samples = _sample(name, prompt_ids, _THREE_TOKENS, ["scope"] * 3000)
-    joint = _joint_law(prompt_ids, _THREE_TOKENS)
+    joint = joint_law(prompt_ids, _THREE_TOKENS)
     assert len(joint) == 4**3
-    assert _p_value(samples, joint) > _ERROR_RATE
+    assert p_value(samples, joint) > ERROR_RATE
 
 
 def test_pairs_with_a_shared_table_are_independent() -> None:
@@ -92,15 +55,15 @@ def test_pairs_with_a_shared_table_are_independent() -> None:
     scopes = [f"pair-{i}" for i in range(n_pairs)]
     samples = _sample("stand", prompt_ids, law, scopes + scopes)
     pairs = [first + second for first, second in zip(samples[:n_pairs], samples[n_pairs:], strict=True)]
-    single = _joint_law(prompt_ids, law)
+    single = joint_law(prompt_ids, law)
     product = {a + b: single[a] * single[b] for a, b in itertools.product(single, single)}
-    assert _p_value(pairs, product) > _ERROR_RATE
+    assert p_value(pairs, product) > ERROR_RATE
 
 
 def test_the_test_sees_a_wrong_law() -> None:
     prompt_ids = prompt(12)
-    joint = _joint_law(prompt_ids, _THREE_TOKENS)
+    joint = joint_law(prompt_ids, _THREE_TOKENS)
     cells, masses = list(joint), np.array(list(joint.values()))
     warped = masses**0.85
     drawn = np.random.default_rng(0).choice(len(cells), 3000, p=warped / warped.sum())
-    assert _p_value([cells[i] for i in drawn], joint) < _ERROR_RATE
+    assert p_value([cells[i] for i in drawn], joint) < ERROR_RATE

@@ -49,6 +49,10 @@ def test_wheel_is_typed_and_licensed(wheel: set[str]) -> None:
     assert any(name.endswith("licenses/LICENSE") for name in wheel)
 
 
+def test_wheel_has_the_default_draft_tree(wheel: set[str]) -> None:
+    assert "tts_orch/policies/drafting/trees/default.json" in wheel
+
+
 def test_every_folder_with_modules_is_a_package() -> None:
     found = set(find_packages(str(ROOT), include=["tts_orch", "tts_orch.*"]))
     folders = {path.parent.relative_to(ROOT) for path in (ROOT / "tts_orch").rglob("*.py")}

@@ -2,44 +2,17 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.sequoia import sequoia
 from tts_orch.policies.drafting.tree_shape import heap_tree
 
 acceptances = st.lists(st.floats(0.01, 1.0), min_size=1, max_size=4).map(
     lambda weights: tuple(sorted((w / max(1.0, sum(weights)) * 0.999 for w in weights), reverse=True))
 )
-
-
-def sequoia(acceptance: tuple[float, ...], n_nodes: int, max_depth: int) -> float:
-    """Expected acceptance length of the best tree: `G` of arXiv 2402.12374, section 4.1, root included."""
-
-    @cache
-    def best(m: int, depth: int, n_children: int) -> float:
-        """The best tree of exactly `m` nodes whose root has `n_children` children."""
-        if m < 1 or (n_children and depth == 0):
-            return -np.inf
-        if n_children == 0:
-            return 1.0 if m == 1 else -np.inf
-        return (
-            max(
-                best(m - size, depth, n_children - 1) + acceptance[n_children - 1] * any_root(size, depth - 1)
-                for size in range(1, m)
-            )
-            if m > 1
-            else -np.inf
-        )
-
-    @cache
-    def any_root(m: int, depth: int) -> float:
-        return max(best(m, depth, n_children) for n_children in range(len(acceptance) + 1))
-
-    return max(any_root(m, max_depth) for m in range(1, n_nodes + 2))
 
 
 @given(acceptance=acceptances, n_nodes=st.integers(0, 9), max_depth=st.integers(1, 5))

@@ -12,7 +12,10 @@ from typing import Final
 
 import click
 
+from tts_orch.cli.bench import bench
+from tts_orch.cli.replay import replay
 from tts_orch.cli.run import run
+from tts_orch.cli.tree import tree
 from tts_orch.errors import OrchestratorError, RunError, UserError
 
 __all__ = ["execute", "main"]
@@ -35,7 +38,10 @@ def _command(context: click.Context, debug: bool) -> None:
         click.echo(context.get_help())
 
 
+_command.add_command(bench)
 _command.add_command(run)
+_command.add_command(replay)
+_command.add_command(tree)
 
 
 def main() -> None:
