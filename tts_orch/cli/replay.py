@@ -1,0 +1,86 @@
+"""`tts-orch replay`: how well drafters would have done in a run that is over."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, get_args
+
+import click
+
+from tts_orch.cli.settings import SectionedCommand, drafting_options, given_settings
+from tts_orch.config import DrafterName, DraftingConfig
+
+if TYPE_CHECKING:
+    from tts_orch.replay.replayer import ProblemOrder
+
+__all__ = ["replay"]
+
+_DRAFTERS: Final = [name for name in get_args(DrafterName) if name != "none"]
+_NO_OPTIONS: Final = ("drafter", "verification", "node_budget")
+
+
+@click.command(cls=SectionedCommand, params=drafting_options(*_NO_OPTIONS))
+@click.argument("run", type=click.Path(path_type=Path, exists=True, file_okay=False))
+@click.option(
+    "--drafter",
+    "drafters",
+    type=click.Choice(_DRAFTERS),
+    multiple=True,
+    default=["stand"],
+    show_default=True,
+    help="Whom to replay; give it several times to compare.",
+)
+@click.option(
+    "--lockstep",
+    type=click.IntRange(min=1),
+    default=1,
+    show_default=True,
+    help="Trajectories of a problem that are decoded together.",
+)
+@click.option("--alternating", is_flag=True, help="Let problems take turns instead of one after another.")
+@click.option("--limit", type=click.IntRange(min=1), help="Take the first so many problems only.")
+@click.option(
+    "--node-budget",
+    is_flag=True,
+    help="Draft as many nodes as pay, up to --max-nodes, instead of max_nodes every time.",
+)
+@click.option(
+    "--cost-curve",
+    type=click.Path(path_type=Path, exists=True, dir_okay=False),
+    help="What passes cost for --node-budget, a JSON list of [rows, seconds] pairs; without it the target is measured here.",
+)
+@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write all figures to this file too.")
+@click.pass_context
+def replay(
+    context: click.Context,
+    /,
+    run: Path,
+    drafters: tuple[str, ...],
+    lockstep: int,
+    alternating: bool,
+    limit: int | None,
+    node_budget: bool,
+    cost_curve: Path | None,
+    json_file: Path | None,
+    **_options: Any,
+) -> None:
+    """Measure what drafters would have had accepted in RUN, a folder of `tts-orch run`.
+
+    \b
+    Example: one drafter against another, 16 trajectories together as in a batch of 16
+      tts-orch replay runs/first --drafter stand --drafter prompt_lookup --lockstep 16
+
+    With keyed verification the tokens of a run do not depend on its drafts, so a finished run tells exactly which drafts of
+    any drafter would have been accepted, with no model at hand. The first replay of a run loads its target once to compute
+    the laws of the tokens, and keeps them in the run folder as recording.npz.
+
+    tau: tokens committed by a verify step, the one that needs no draft included. Length >= d: verify steps that accepted d
+    draft tokens or more. Source: the n-gram order, match length or part of the drafter that a draft came from; how often
+    it had a draft at hand, and how often a draft from there was right where it had one.
+    """  # noqa: D301
+    from tts_orch.cli.replaying import ReplaySettings, replay_run  # loaded late: --help must not wait for it
+
+    drafting = given_settings(context).get("drafting", {})
+    configs = {name: DraftingConfig(drafter=name, node_budget=node_budget, **drafting) for name in drafters}
+    order: ProblemOrder = "alternating" if alternating else "one_by_one"
+    replay_run(ReplaySettings(run, configs, lockstep, order, limit, cost_curve, json_file))

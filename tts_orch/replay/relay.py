@@ -1,0 +1,62 @@
+"""`Relay`: stands between a decoder and a drafter and hears everything; what it does with that is up to its subclasses."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts_orch.policies.drafting.draft_tree import Drafter, SlotSource, TrajectoryId, TrajectoryStart, VerifiedStep
+from tts_orch.records import FloatArray, IntArray
+
+__all__ = ["Relay"]
+
+
+class Relay:
+    """A `Drafter` that passes everything on to another one.
+
+    Args:
+        drafter: who drafts.
+    """
+
+    def __init__(self, drafter: Drafter) -> None:
+        self._drafter = drafter
+
+    @property
+    def priors(self) -> NDArray[np.float64]:
+        """Those of the drafter."""
+        return self._drafter.priors
+
+    @property
+    def learns_from_rejected(self) -> bool:
+        """Whether the drafter does."""
+        return self._drafter.learns_from_rejected
+
+    def start(self, start: TrajectoryStart) -> None:
+        """Begin a trajectory."""
+        self._drafter.start(start)
+
+    def fork(self, source: TrajectoryId, target: TrajectoryStart) -> None:
+        """Begin a trajectory that goes on with another one's tokens."""
+        self._drafter.fork(source, target)
+
+    def slots(self, trajectories: Sequence[TrajectoryId]) -> SlotSource:
+        """Return the drafter's slots."""
+        return self._drafter.slots(trajectories)
+
+    def observe_prompt(self, trajectory: TrajectoryId, start: int, law_ids: IntArray, law_probs: FloatArray) -> None:
+        """Pass on the laws of a prompt."""
+        self._drafter.observe_prompt(trajectory, start, law_ids, law_probs)
+
+    def observe(self, steps: Sequence[VerifiedStep]) -> None:
+        """Pass on the verify steps of a pass."""
+        self._drafter.observe(steps)
+
+    def close(self, trajectory: TrajectoryId) -> None:
+        """End a trajectory."""
+        self._drafter.close(trajectory)
+
+    def close_scope(self, scope: str) -> None:
+        """Close a scope."""
+        self._drafter.close_scope(scope)

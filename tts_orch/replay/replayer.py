@@ -1,0 +1,161 @@
+"""`replay`: do to a drafter what a decoder would do, with a `Recording` in the place of the target model.
+
+In keyed mode the target draws the same tokens whatever is drafted, so the walk through a draft tree follows the recorded
+tokens, and the drafter is told the laws that they were drawn from: trees, accepted lengths and verify steps are those of
+a real run. What differs: laws of nodes off the accepted path are not known, so a drafter that learns from them learns less;
+and every scope is told the laws of its prompts, which a decoder computes once only while their keys stay cached.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from tts_orch.policies.drafting.draft_size import DraftSize
+from tts_orch.policies.drafting.draft_tree import Drafter, DraftTree, TrajectoryStart, VerifiedStep
+from tts_orch.replay.recording import RecordedTrajectory, Recording
+
+__all__ = ["ProblemOrder", "ScopeOf", "replay"]
+
+ProblemOrder: TypeAlias = Literal["one_by_one", "alternating"]
+"""Whether a problem is replayed to its end before the next one begins, or problems take turns by `lockstep` trajectories."""
+
+ScopeOf: TypeAlias = Callable[[RecordedTrajectory], str]
+
+
+def _problem(recorded: RecordedTrajectory) -> str:
+    return recorded.problem_id
+
+
+def replay(
+    recording: Recording,
+    drafter: Drafter,
+    size: DraftSize,
+    *,
+    lockstep: int = 1,
+    scope_of: ScopeOf = _problem,
+    order: ProblemOrder = "one_by_one",
+) -> Iterator[list[VerifiedStep]]:
+    """Yield the verify steps of every pass, as the decoder tells them to the drafter.
+
+    Args:
+        recording: what was decoded.
+        drafter: who drafts and learns; new, or as an earlier replay left it.
+        size: how many nodes are drafted.
+        lockstep: trajectories of one problem that are decoded together; when one ends the next one takes its place.
+        scope_of: which statistics a trajectory shares; a scope is closed after its last one.
+        order: of the problems.
+    """
+    replayer = _Replayer(recording, drafter, size, scope_of)
+    for queue in _queues(recording.trajectories, lockstep, order):
+        yield from replayer.run(queue, lockstep)
+
+
+def _queues(
+    trajectories: Sequence[RecordedTrajectory], lockstep: int, order: ProblemOrder
+) -> list[list[RecordedTrajectory]]:
+    """Return what is decoded together, one queue after the other."""
+    problems = [list(group) for _, group in groupby(trajectories, _problem)]
+    if order == "one_by_one":
+        return problems
+    n_turns = -(-max(map(len, problems), default=0) // lockstep)
+    turns = (problem[turn * lockstep : (turn + 1) * lockstep] for turn in range(n_turns) for problem in problems)
+    return [queue for queue in turns if queue]
+
+
+@dataclass(slots=True)
+class _Live:
+    """A trajectory on its way through its recorded tokens."""
+
+    recorded: RecordedTrajectory
+    limit: int
+    n_committed: int = 0
+
+    @property
+    def room(self) -> int:
+        """Deepest level at which a draft node could be committed; the decoder does not know where the trajectory ends."""
+        return self.limit - self.n_committed - 1
+
+    @property
+    def is_finished(self) -> bool:
+        return self.n_committed == len(self.recorded.tokens)
+
+
+class _Replayer:
+    def __init__(self, recording: Recording, drafter: Drafter, size: DraftSize, scope_of: ScopeOf) -> None:
+        self._recording = recording
+        self._drafter = drafter
+        self._size = size
+        self._scope_of = scope_of
+        self._n_left = Counter(map(scope_of, recording.trajectories))
+        self._observed: set[tuple[str, bytes]] = set()
+
+    def run(self, queue: Sequence[RecordedTrajectory], lockstep: int) -> Iterator[list[VerifiedStep]]:
+        """Replay trajectories, at most `lockstep` at a time."""
+        waiting = list(reversed(queue))
+        live: list[_Live] = []
+        while waiting or live:
+            while waiting and len(live) < lockstep:
+                live.append(self._start(waiting.pop()))
+            yield self._pass(live)
+            for one in [one for one in live if one.is_finished]:
+                self._close(one.recorded)
+                live.remove(one)
+
+    def _start(self, recorded: RecordedTrajectory) -> _Live:
+        recording, scope = self._recording, self._scope_of(recorded)
+        start = TrajectoryStart(recorded.name, recorded.prompt.copy(), scope, recorded.seed, recording.law)
+        self._drafter.start(start)
+        key = scope, recorded.prompt.tobytes()
+        if key not in self._observed:
+            self._observed.add(key)
+            self._teach_prompt(recorded)
+        return _Live(recorded, min(recording.law.max_new_tokens, recording.max_context - len(recorded.prompt)))
+
+    def _teach_prompt(self, recorded: RecordedTrajectory) -> None:
+        ids, probs = self._recording.prompt_laws[recorded.problem_id]
+        is_known = probs.any(axis=1)
+        if is_known.any():
+            first = int(is_known.argmax())
+            self._drafter.observe_prompt(recorded.name, first, ids[first:], probs[first:])
+
+    def _pass(self, live: Sequence[_Live]) -> list[VerifiedStep]:
+        source = self._drafter.slots([one.recorded.name for one in live])
+        trees = self._size.draft(source, np.array([one.room for one in live], np.int64), other_rows=0)
+        steps = [_verify(one, tree) for one, tree in zip(live, trees, strict=True)]
+        self._drafter.observe(steps)
+        self._size.observe(steps)
+        for one, step in zip(live, steps, strict=True):
+            one.n_committed += len(step.committed)
+        return steps
+
+    def _close(self, recorded: RecordedTrajectory) -> None:
+        scope = self._scope_of(recorded)
+        self._drafter.close(recorded.name)
+        self._n_left[scope] -= 1
+        if not self._n_left[scope]:
+            self._drafter.close_scope(scope)
+            self._observed = {key for key in self._observed if key[0] != scope}
+
+
+def _verify(live: _Live, tree: DraftTree) -> VerifiedStep:
+    """Walk down a tree along the recorded tokens, and say what the drafter is told of it."""
+    recorded, start = live.recorded, live.n_committed
+    drafted, children, nodes = tree.token.tolist(), tree.children, [0]
+    for token in recorded.tokens[start : start + tree.n_nodes].tolist():
+        child = next((child for child in children[nodes[-1]] if drafted[child] == token), None)
+        if child is None:
+            break
+        nodes.append(child)
+    committed = recorded.tokens[start : start + len(nodes)]
+    visited, end = nodes[: len(committed)], start + len(committed)
+    shape = tree.n_nodes, recorded.law_ids.shape[1]
+    law_ids, law_probs = np.zeros(shape, np.int32), np.zeros(shape, np.float32)
+    law_ids[visited] = recorded.law_ids[start:end]
+    law_probs[visited] = recorded.law_probs[start:end]
+    return VerifiedStep(recorded.name, tree, np.array(nodes[1:], np.int32), committed, law_ids, law_probs)
