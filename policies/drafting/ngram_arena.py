@@ -13,7 +13,7 @@ import numpy as np
 
 from tts_orch.policies.drafting.ngram_kernels import FREE_UNITS, LINKS, STATE, Columns, kernel
 
-__all__ = ["PAGE_CELLS", "RUNS", "TOUCHED", "UNIT", "allocate", "n_units", "release"]
+__all__ = ["ARENA_STATES", "PAGE_CELLS", "RUNS", "TOUCHED", "UNIT", "allocate", "n_units", "release"]
 
 UNIT: Final = 4
 """Cells of a unit."""
@@ -25,6 +25,8 @@ TOUCHED: Final = 0
 """In `STATE`: pages that were used at some time, the first ones."""
 RUNS: Final = 1
 """In `STATE`, at `RUNS + r`: the first page whose longest free run is r units (8: or more), -1 for none."""
+ARENA_STATES: Final = RUNS + _LONGEST + 1
+"""Where the arena's counters end."""
 
 
 @kernel

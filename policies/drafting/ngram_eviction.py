@@ -10,7 +10,7 @@ from typing import Final
 
 import numpy as np
 
-from tts_orch.policies.drafting.ngram_arena import RUNS, n_units, release
+from tts_orch.policies.drafting.ngram_arena import ARENA_STATES, n_units, release
 from tts_orch.policies.drafting.ngram_kernels import (
     HEADERS,
     KEYS,
@@ -28,21 +28,21 @@ from tts_orch.policies.drafting.ngram_scopes import is_dead
 
 __all__ = ["CAPACITY", "DEAD", "EVICTED", "OCCUPIED", "STATES", "evict", "reclaim"]
 
-_FIRST: Final = RUNS + 9
-OCCUPIED: Final = _FIRST
+OCCUPIED: Final = ARENA_STATES
 """In `STATE`: entries, those of closed scopes included."""
-DEAD: Final = _FIRST + 1
+DEAD: Final = ARENA_STATES + 1
 """In `STATE`: entries of closed scopes."""
-CAPACITY: Final = _FIRST + 2
+CAPACITY: Final = ARENA_STATES + 2
 """In `STATE`: most entries."""
-EVICTED: Final = _FIRST + 3
+EVICTED: Final = ARENA_STATES + 3
 """In `STATE`: entries of open scopes that had to make room so far."""
-_CLOCK: Final = _FIRST + 4
-_RECLAIM: Final = _FIRST + 5
-STATES: Final = _FIRST + 6
+_CLOCK: Final = ARENA_STATES + 4
+_RECLAIM: Final = ARENA_STATES + 5
+STATES: Final = ARENA_STATES + 6
 """Length of `STATE`."""
 
 _MOST_STEPS: Final = 64
+"""Entries that one eviction looks at: no search for a victim stalls."""
 
 
 @kernel

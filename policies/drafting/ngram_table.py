@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts_orch.policies.drafting.context_delta import KEPT, ORDERS, PROBABILITY_ONE, ContextDelta
-from tts_orch.policies.drafting.ngram_arena import PAGE_CELLS, RUNS, TOUCHED
+from tts_orch.policies.drafting.ngram_arena import ARENA_STATES, PAGE_CELLS, RUNS, TOUCHED
 from tts_orch.policies.drafting.ngram_eviction import CAPACITY, DEAD, EVICTED, OCCUPIED, STATES
 from tts_orch.policies.drafting.ngram_kernels import (
     IDS,
@@ -38,6 +38,7 @@ __all__ = ["EXPOSED", "NgramTable", "warm_up"]
 EXPOSED: Final = 10
 """Ids of an entry that drafts are drawn from."""
 _CELLS_PER_ENTRY: Final = 20
+"""Recorded reasoning, chat and code have 16 ids an entry in the mean."""
 _SLOT_BYTES: Final = 8 + 5 * 4
 _PAGE_BYTES: Final = 8 * PAGE_CELLS + 16
 _MOST_SCOPES: Final = 1 << 16
@@ -132,8 +133,8 @@ class NgramTable:
             raise ValueError(f"laws {law_ids.shape} and {law_probs.shape}; expected [r, k] twice, k <= {KEPT}")
         if salts.shape != (len(law_ids),) or history.shape != (len(law_ids), ORDERS):
             raise ValueError(f"salts {salts.shape} and histories {history.shape} do not fit {len(law_ids)} laws")
-        salts, history = np.ascontiguousarray(salts, np.uint64), np.ascontiguousarray(history, np.int32)
-        law_ids, law_probs = np.ascontiguousarray(law_ids, np.int32), np.ascontiguousarray(law_probs, np.float32)
+        salts, history = _compiled(salts, np.uint64), _compiled(history, np.int32)
+        law_ids, law_probs = _compiled(law_ids, np.int32), _compiled(law_probs, np.float32)
         if not are_laws(law_ids, law_probs, self._vocabulary_size):
             raise ValueError(f"law ids outside [0, {self._vocabulary_size}) or probabilities outside [0, 1]")
         if not are_open(self.columns, salts):
@@ -203,13 +204,14 @@ def warm_up() -> None:
     if contexts is not None:
         table.merge("", contexts)
     table.lookup("", history[0])
+    table.close("")
 
 
 def _reserve(max_entries: int) -> Columns:
     n_slots = max_entries * 4 // 3 + 1
     n_pages = -(-max_entries * _CELLS_PER_ENTRY // PAGE_CELLS)
-    state = np.full(STATES, 0, np.int64)
-    state[RUNS : RUNS + 9] = -1
+    state = np.zeros(STATES, np.int64)
+    state[RUNS:ARENA_STATES] = -1
     state[CAPACITY] = max_entries
     keys, headers = np.zeros(n_slots, np.uint64), np.zeros((n_slots, 5), np.int32)
     keys.fill(0)  # slots are used in random order: have their pages now, rather than all of them in the first steps
@@ -228,4 +230,5 @@ def _reserve(max_entries: int) -> Columns:
 
 def _compiled(column: NDArray[Any], dtype: type[np.generic]) -> NDArray[Any]:
     """Return an array of exactly the type that the loops were compiled for; numba tells read-only ones apart."""
-    return np.require(column, dtype, ["C", "W"])
+    column = np.ascontiguousarray(column, dtype)
+    return column if column.flags.writeable else column.copy()

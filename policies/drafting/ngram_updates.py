@@ -42,11 +42,11 @@ def are_open(columns: Columns, salts: Keys) -> bool:
 
 @kernel
 def are_contexts(contexts: Contexts, vocabulary_size: int) -> bool:
-    """Return whether ids are below the vocabulary size, and counts and sums positive and possible."""
+    """Return whether all ids are below the vocabulary size, and no sum is above what its count allows."""
     key, _, count, start, ids, sums = contexts
     for context in range(len(key)):
         for i in range(start[context], start[context + 1]):
-            if not (0 <= ids[i] < vocabulary_size and 0 <= sums[i] // PROBABILITY_ONE <= count[context]):
+            if not (0 <= ids[i] < vocabulary_size and 0 <= sums[i] <= count[context] * PROBABILITY_ONE):
                 return False
     return True
 
