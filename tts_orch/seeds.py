@@ -84,7 +84,8 @@ def noise_words(seed: int, position: int, token_ids: NDArray[np.integer], plane:
     """Return the 32-bit noise word of each token id at one absolute position (prompt + output).
 
     The counter is `(id // 4, position, plane, 0)` and word `id % 4` of the output belongs to `id`, so that one Philox
-    call serves four neighbouring ids. Plane 0 holds the high words of the uniforms, plane 1 the low words.
+    call serves four neighbouring ids. Plane 0 holds the high words of the uniforms, plane 1 the low words;
+    planes 2 and 3 do the same for the coins of rejection mode.
     """
     ids = np.asarray(token_ids, dtype=np.int64)
     counter = np.zeros((*ids.shape, 4), dtype=np.uint32)
