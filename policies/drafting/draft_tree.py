@@ -122,8 +122,16 @@ class DraftTree:
         renumbered = np.cumsum(keep, dtype=np.int32) - 1
         parent = np.where(self.parent >= 0, renumbered[self.parent], np.int32(-1))
         laws = self.laws and DraftLaws(self.laws.ids, self.laws.probs, self.laws.of_node[keep])
-        columns = (self.depth, self.slot, self.log_q, self.source, self.kind)
-        return DraftTree(self.token[keep], parent[keep], *(column[keep] for column in columns), laws)
+        return DraftTree(
+            token=self.token[keep],
+            parent=parent[keep],
+            depth=self.depth[keep],
+            slot=self.slot[keep],
+            log_q=self.log_q[keep],
+            source=self.source[keep],
+            kind=self.kind[keep],
+            laws=laws,
+        )
 
     def path(self, node: int) -> list[int]:
         """Return the node indices from below the root down to `node`."""

@@ -199,8 +199,7 @@ def test_close_sends_what_is_left(store: UnsureStore) -> None:
 
 
 def test_batches_of_another_target_are_counted_and_skipped(store: UnsureStore) -> None:
-    stand = Stand(records_deltas=True, vocabulary_size=10)
-    stand.start(TrajectoryStart("first", np.zeros(1, np.int32), "scope", 0, SamplingParams()))
+    stand = sharing_stand(vocabulary_size=10)
     worker = Worker(store, "anna", stand)
     store.append("scope", "stranger", 0, pack(random_delta(0)))  # has ids up to 29
     step_until(lambda: worker.replica.statistics().rejected == 1, worker)
