@@ -63,7 +63,9 @@ def expected(target: Target, requests: list[DecodeRequest]) -> dict[str, Outcome
 
 
 def _decoder(target: Target, name: str = "none", **settings: object) -> Decoder:
-    return new_decoder(target, make_drafter(DraftingConfig(drafter=name), vocabulary_size=target.vocab_size), **settings)  # type: ignore[arg-type]
+    return new_decoder(
+        target, make_drafter(DraftingConfig(drafter=name), vocabulary_size=target.vocab_size), **settings
+    )  # type: ignore[arg-type]
 
 
 def test_promise_holds_on_this_machine(target: Target) -> None:

@@ -16,9 +16,9 @@ from tests.exactness.drafters import AdversarialDrafter, RandomDrafter
 from tests.exactness.reference import Outcome, decode_plainly
 from tests.exactness.workers import Workers
 from tests.toys import EOS_ID, TOY_MODELS, VOCABULARY_SIZE
+from tts_orch.config import DraftingConfig
 from tts_orch.engine.decoder import Decoder
 from tts_orch.policies.drafting.draft_tree import Drafter
-from tts_orch.config import DraftingConfig
 from tts_orch.policies.drafting.registry import make_drafter
 from tts_orch.records import DecodeRequest, SamplingParams
 
