@@ -44,9 +44,11 @@ def load_engine(config: EngineConfig, log: StatisticsLog | None) -> Engine:
     from tts_orch.engine.target import load_target
     from tts_orch.policies.drafting.registry import make_drafter
     from tts_orch.policies.drafting.stand import Stand
+    from tts_orch.policies.drafting.warm_up import warm_up
     from tts_orch.store.replica import Replica
 
     target = load_target(config)
+    warm_up(config)
     drafter = make_drafter(config, vocabulary_size=target.vocab_size, is_shared=log is not None)
     replica = Replica(drafter, log, uuid.uuid4().hex) if log is not None and isinstance(drafter, Stand) else None
     return Engine(

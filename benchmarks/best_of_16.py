@@ -24,6 +24,7 @@ import numpy as np
 import torch
 from transformers import AutoModelForCausalLM, PreTrainedModel
 
+from tts_orch.bench.intervals import ratio_interval
 from tts_orch.config import EngineConfig
 from tts_orch.engine.decoder import Decoder
 from tts_orch.engine.model_files import locate
@@ -116,14 +117,6 @@ def generate_stock(
     rows = output[:, len(prompt) :].tolist()
     tokens = sum(row.index(eos) + 1 if eos in row else len(row) for row in rows)
     return Measurement(tokens, seconds)
-
-
-def ratio_interval(a: list[float], b: list[float], draws: int = 4000) -> tuple[float, float, float]:
-    """Return the median ratio a/b over pairs with a 95 % bootstrap interval."""
-    ratios = np.array(a) / np.array(b)
-    generator = np.random.default_rng(0)
-    medians = np.median(generator.choice(ratios, (draws, len(ratios))), axis=1)
-    return float(np.median(ratios)), float(np.quantile(medians, 0.025)), float(np.quantile(medians, 0.975))
 
 
 def variants(

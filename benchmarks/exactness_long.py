@@ -128,7 +128,12 @@ def decode(target: Target, variant: Variant, requests: Sequence[DecodeRequest]) 
         kv_memory_gib=_KV_MEMORY_GIB,
     )
     free_rows = CostModel([1.0], [1 << 30])
-    decoder = Decoder(target, make_drafter(DraftingConfig(drafter=variant.drafter), vocabulary_size=target.vocab_size), config, free_rows)
+    decoder = Decoder(
+        target,
+        make_drafter(DraftingConfig(drafter=variant.drafter), vocabulary_size=target.vocab_size),
+        config,
+        free_rows,
+    )
     for request in requests:
         decoder.submit(request)
     outputs = {request.candidate_id: Output() for request in requests}

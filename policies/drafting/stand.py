@@ -105,7 +105,7 @@ class Stand:
             state = self._trajectories[trajectory]
             history = contexts_of_text(state.prompt, start, len(law_ids))
             salts = np.full(len(law_ids), state.salt)
-            self._table.observe(salts, history, *self._laws(state, law_ids, law_probs))
+            self._table.observe(salts, history, law_ids, self._stored(state, law_probs))
 
     def observe(self, steps: Sequence[VerifiedStep]) -> None:
         """Learn the laws that the settings ask for, once each, and advance the trajectories."""
@@ -113,10 +113,13 @@ class Stand:
         learned = []
         for state, step in zip(states, steps, strict=True):
             history = contexts_of_tree(step.tree.token, step.tree.parent, state.tail)
-            rows = self._rows(step)
-            learned.append((history[rows], *self._laws(state, step.law_ids[rows], step.law_probs[rows])))
-            state.advance(step.committed)
-        salts = np.repeat([state.salt for state in states], [len(history) for history, _, _ in learned])
+            verified = np.zeros(len(step.committed), np.int64)
+            verified[1:] = step.accepted[: len(verified) - 1]
+            rows = self._rows(step, verified)
+            probs = self._stored(state, step.law_probs[rows])
+            learned.append((history[rows], step.law_ids[rows], probs))
+            state.advance(len(verified), history[verified[-1]], step.committed[-1])
+        salts = np.array([state.salt for state in states]).repeat([len(rows) for rows, _, _ in learned])
         history, ids, probs = (np.concatenate(column) for column in zip(*learned, strict=True))
         contexts = self._table.observe(salts, history, ids, probs, returns_contexts=self._recorder is not None)
         if self._recorder is not None and contexts is not None:
@@ -124,20 +127,17 @@ class Stand:
                 [state.scope for state in states], [len(rows) for rows, _, _ in learned], history, contexts
             )
 
-    def _rows(self, step: VerifiedStep) -> NDArray[np.int64]:
-        """Return the nodes whose laws are learned."""
-        verified = np.concatenate([[0], step.accepted])[: len(step.committed)].astype(np.int64)
+    def _rows(self, step: VerifiedStep, verified: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the nodes whose laws are learned, some or all of the verified ones among them."""
         if not self._config.update_from_rejected:
             return verified if self._config.update_from_accepted else verified[:0]
         is_learned = step.law_probs[:, 0] > 0
         is_learned[verified] = self._config.update_from_accepted
         return np.flatnonzero(is_learned)
 
-    def _laws(self, state: TrajectoryState, ids: IntArray, probs: FloatArray) -> tuple[IntArray, FloatArray]:
-        """Return contiguous laws of the types that the compiled loops were built for, processed if so stored."""
-        if self._config.stored_law == "processed":
-            probs = processed_rows(probs, state.law)
-        return np.ascontiguousarray(ids, np.int32), np.ascontiguousarray(probs, np.float32)
+    def _stored(self, state: TrajectoryState, probs: FloatArray) -> FloatArray:
+        """Return laws as the table keeps them."""
+        return processed_rows(probs, state.law) if self._config.stored_law == "processed" else probs
 
     def close(self, trajectory: TrajectoryId) -> None:
         """Forget a trajectory; the statistics of its scope stay."""

@@ -28,5 +28,6 @@ def contexts_of_tree(token: IntArray, parent: IntArray, tail: IntArray) -> IntAr
     contexts[0] = tail
     for node in range(1, len(token)):
         contexts[node, 0] = token[node]
-        contexts[node, 1:] = contexts[parent[node], :-1]
+        for order in range(1, ORDERS):
+            contexts[node, order] = contexts[parent[node], order - 1]
     return contexts

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from tts_orch.policies.drafting.context_delta import ORDERS
 from tts_orch.policies.drafting.ngram_kernels import Columns
 from tts_orch.policies.drafting.stand_kinds import REJECTION
-from tts_orch.policies.drafting.stand_law import Draws, draw_children, new_draws
+from tts_orch.policies.drafting.stand_law import CANDIDATES, ORDER, Draws, draw_children, kind_at, new_draws
 from tts_orch.records import FloatArray, IntArray
 
 __all__ = [
@@ -78,7 +78,6 @@ def grow_shapes(
     n_trees = len(n_nodes)
     forest, context = _roots(batch[0], n_trees + n_nodes.sum())
     draws = new_draws(len(context))
-    n_drawn, order = np.zeros(len(context), np.int64), np.zeros(len(context), np.int64)
     node_of = np.empty(len(shape_parent), np.int64)
     n = n_trees
     for tree in range(n_trees):
@@ -91,9 +90,9 @@ def grow_shapes(
                 continue
             own = 0 if above == tree else above - n + n_own
             if rank == 0:
-                n_drawn[above], order[above] = _expand(columns, batch, lowest_order, forest, context, draws, above, own)
-            if rank < n_drawn[above]:
-                _add(forest, context, draws, n, above, own, rank, order[above])
+                _expand(columns, batch, lowest_order, forest, context, draws, above, own)
+            if rank < draws[0][above, CANDIDATES]:
+                _add(forest, context, draws, n, above, own, rank, kind_at(draws, above, rank, batch[4][tree]))
                 node_of[place] = n
                 n += 1
                 n_own += 1
@@ -119,19 +118,18 @@ def grow_while_paying(
     drawn depends on that promise and the rows so far. `cuts_back` drops, at the end, the last nodes that were added in
     the hope of filling a step of the cost curve; after rejection draws that would bias the law.
     """
-    n_trees = len(max_nodes)
+    n_trees, modes = len(max_nodes), batch[4]
     capacity = n_trees + min(max_nodes.sum(), len(seconds) - 1 - other_rows)
     forest, context = _roots(batch[0], capacity)
     draws = new_draws(capacity)
-    n_drawn, order = np.zeros(capacity, np.int64), np.zeros(capacity, np.int64)
     own, n_own = np.zeros(capacity, np.int64), np.ones(n_trees, np.int64)
     worth = np.ones(capacity)
     heap = [(0.0, 0, 0) for _ in range(0)]
     for tree in range(n_trees):
         if max_nodes[tree] > 0 and max_depth[tree] > 0:
-            n_drawn[tree], order[tree] = _expand(columns, batch, lowest_order, forest, context, draws, tree, 0)
-            if n_drawn[tree] > 0:
-                heappush(heap, (-rates[draws[2][tree, 0]], tree, 0))
+            _expand(columns, batch, lowest_order, forest, context, draws, tree, 0)
+            if draws[0][tree, CANDIDATES] > 0:
+                heappush(heap, (-rates[kind_at(draws, tree, 0, modes[tree])], tree, 0))
     n, gain, best_gain, best = n_trees, 0.0, 0.0, n_trees
     while len(heap) > 0 and n < capacity:
         promise, above, rank = heappop(heap)
@@ -142,17 +140,17 @@ def grow_while_paying(
         tree = forest[0][TREE, above]
         if n_own[tree] > max_nodes[tree]:
             continue
-        _add(forest, context, draws, n, above, own[above], rank, order[above])
+        _add(forest, context, draws, n, above, own[above], rank, kind_at(draws, above, rank, modes[tree]))
         own[n], worth[n] = n_own[tree], promise
         n_own[tree] += 1
         gain += promise - tokens_per_second * (seconds[rows + 1] - seconds[rows])
-        if rank + 1 < n_drawn[above]:
-            next_promise = min(promise, worth[above] * rates[draws[2][above, rank + 1]])
+        if rank + 1 < draws[0][above, CANDIDATES]:
+            next_promise = min(promise, worth[above] * rates[kind_at(draws, above, rank + 1, modes[tree])])
             heappush(heap, (-next_promise, above, rank + 1))
         if forest[0][DEPTH, n] < max_depth[tree]:
-            n_drawn[n], order[n] = _expand(columns, batch, lowest_order, forest, context, draws, n, own[n])
-            if n_drawn[n] > 0:
-                heappush(heap, (-promise * rates[draws[2][n, 0]], n, 0))
+            _expand(columns, batch, lowest_order, forest, context, draws, n, own[n])
+            if draws[0][n, CANDIDATES] > 0:
+                heappush(heap, (-promise * rates[kind_at(draws, n, 0, modes[tree])], n, 0))
         n += 1
         if gain > best_gain or not cuts_back:
             best_gain, best = gain, n
@@ -178,7 +176,7 @@ def _roots(tails: IntArray, n: int) -> tuple[Forest, IntArray]:
     return (nodes, np.zeros(n, np.float32)), context
 
 
-@numba.njit(cache=True)
+@numba.njit(inline="always")
 def _expand(
     columns: Columns,
     batch: Batch,
@@ -188,26 +186,27 @@ def _expand(
     draws: Draws,
     node: int,
     own: int,
-) -> tuple[int, int]:
+) -> None:
     """Draw the children of a node, number `own` of its tree."""
     _, salts, seeds, positions, modes, laws = batch
     tree = forest[0][TREE, node]
     position = positions[tree] + (own if modes[tree] == REJECTION else forest[0][DEPTH, node])
     law = laws[0][tree], laws[1][tree], laws[2][tree], laws[3][tree]
-    return draw_children(
+    draw_children(
         columns, context[node], salts[tree], lowest_order, law, modes[tree], seeds[tree], position, draws, node
     )
 
 
-@numba.njit(cache=True)
+@numba.njit(inline="always")
 def _add(
-    forest: Forest, context: IntArray, draws: Draws, node: int, above: int, own: int, rank: int, order: int
+    forest: Forest, context: IntArray, draws: Draws, node: int, above: int, own: int, rank: int, kind: int
 ) -> None:
     """Add the child of this rank to node `above`, number `own` of its tree."""
     nodes, log_q = forest
-    tokens, log_qs, kinds, _, _ = draws
+    facts, tokens, log_qs, _, _, _ = draws
     nodes[TREE, node], nodes[TOKEN, node], nodes[PARENT, node] = nodes[TREE, above], tokens[above, rank], own
     nodes[DEPTH, node], nodes[SLOT, node] = nodes[DEPTH, above] + 1, rank
-    nodes[SOURCE, node], nodes[KIND, node], log_q[node] = order, kinds[above, rank], log_qs[above, rank]
+    nodes[SOURCE, node], nodes[KIND, node], log_q[node] = facts[above, ORDER], kind, log_qs[above, rank]
     context[node, 0] = nodes[TOKEN, node]
-    context[node, 1:] = context[above, :-1]
+    for order in range(1, ORDERS):
+        context[node, order] = context[above, order - 1]

@@ -58,10 +58,11 @@ class TrajectoryState:
     prompt: IntArray
     n_drafts: int = 0
 
-    def advance(self, committed: IntArray) -> None:
-        """Append tokens."""
-        self.length += len(committed)
-        self.tail = np.concatenate([committed[::-1], self.tail])[:ORDERS].astype(np.int32)
+    def advance(self, n_committed: int, context: IntArray, last: int) -> None:
+        """Append tokens; before the last one stands the context `[ORDERS]`."""
+        self.length += n_committed
+        self.tail = np.empty(ORDERS, np.int32)
+        self.tail[0], self.tail[1:] = last, context[:-1]
 
     def take_position(self) -> int:
         """Return where the noise of the next tree begins; rejection draws of different trees share none."""
@@ -132,8 +133,8 @@ class StandSlots:
         """Cut the forest into trees; the nodes of a tree keep their order."""
         nodes, log_q = forest
         by_tree = np.argsort(nodes[TREE], kind="stable")
-        ends = np.searchsorted(nodes[TREE, by_tree], np.arange(len(self.states) + 1))
-        nodes, log_q = nodes[:, by_tree], log_q[by_tree]
+        ends = np.concatenate([[0], np.cumsum(np.bincount(nodes[TREE], minlength=len(self.states)))])
+        nodes, log_q = nodes.take(by_tree, axis=1), log_q[by_tree]
         trees = []
         for state, first, last in zip(self.states, ends[:-1].tolist(), ends[1:].tolist(), strict=True):
             own = slice(first, last)
@@ -146,5 +147,5 @@ class StandSlots:
 
 def _laws(draws: Draws, nodes: NDArray[np.int64], parent: IntArray) -> DraftLaws:
     """Return the laws after the nodes of one tree: a node's own was its parent's."""
-    *_, law_ids, law_probs = draws
-    return DraftLaws(law_ids[nodes], law_probs[nodes], parent)
+    *_, law_ids, law_log_probs = draws
+    return DraftLaws(law_ids[nodes], np.exp(law_log_probs[nodes]), parent)

@@ -1,0 +1,49 @@
+"""After a warm-up no decode step waits for a compiler."""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import get_args
+
+import pytest
+from numba.core.dispatcher import Dispatcher
+
+from tests.exactness.decoding import decode, new_decoder, prompt, request, toy_target
+from tests.toys import VOCABULARY_SIZE
+from tts_orch.config import DrafterName, DraftingConfig
+from tts_orch.policies.drafting import (
+    calibration,
+    stand_contexts,
+    stand_growth,
+    token_recycling,
+    trie_growth,
+    trie_kernels,
+)
+from tts_orch.policies.drafting.registry import make_drafter
+from tts_orch.policies.drafting.warm_up import warm_up
+from tts_orch.records import SamplingParams
+
+MODULES = (calibration, stand_contexts, stand_growth, token_recycling, trie_growth, trie_kernels)
+
+
+def _compiled(modules: tuple[ModuleType, ...]) -> dict[str, int]:
+    """How many forms each compiled function was built in."""
+    return {
+        f"{module.__name__}.{name}": len(value.signatures)
+        for module in modules
+        for name, value in vars(module).items()
+        if isinstance(value, Dispatcher)
+    }
+
+
+@pytest.mark.parametrize("verification", ["keyed", "rejection"])
+@pytest.mark.parametrize("name", get_args(DrafterName))
+def test_decoding_compiles_nothing_more(name: str, verification: str) -> None:
+    for node_budget in (True, False):
+        config = DraftingConfig(drafter=name, verification=verification, node_budget=node_budget)
+        warm_up(config)
+        before = _compiled(MODULES)
+        drafter = make_drafter(config, vocabulary_size=VOCABULARY_SIZE)
+        decoder = new_decoder(toy_target(), drafter, verification=verification, node_budget=node_budget)
+        decode(decoder, [request(str(i), prompt(30), SamplingParams(max_new_tokens=12)) for i in range(3)])
+        assert _compiled(MODULES) == before

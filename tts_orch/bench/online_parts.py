@@ -1,0 +1,174 @@
+"""The parts of the benchmark that need the target: recordings, real acceptance runs, timing."""
+
+from __future__ import annotations
+
+import platform
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Final, cast
+
+import torch
+
+from tts_orch.bench.methods import METHODS, Method, ablations, chosen_methods
+from tts_orch.bench.offline_cells import SIBLINGS
+from tts_orch.bench.offline_parts import OfflineParts
+from tts_orch.bench.plan import ALTERNATING, BenchPlan, timing_cells
+from tts_orch.bench.real_cells import RealRun, depth_for
+from tts_orch.bench.recordings import first_problems, record
+from tts_orch.bench.replay_cells import learns_from_rejected, replay_row
+from tts_orch.bench.results import ResultFolder
+from tts_orch.bench.timing_cells import timing_row
+from tts_orch.bench.trees import equal_tree
+from tts_orch.bench.workloads import RANDOM_TEXT, Prompt, random_prompts, read_prompts
+from tts_orch.config import DraftingConfig, EngineConfig
+from tts_orch.engine.target import Target, load_target
+from tts_orch.engine.threads import n_threads, reserve_for_kernels
+from tts_orch.json_lines import JsonObject
+from tts_orch.records import SamplingParams
+from tts_orch.replay.recording import Recording
+from tts_orch.tasks.prompts import Tokenizer
+
+__all__ = ["OnlineParts"]
+
+_COST_BATCH: Final = 16
+_TIMED: Final = next(method for method in METHODS if method.name == "stand_budget")
+
+
+@dataclass(frozen=True)
+class OnlineParts:
+    """Runs parts on the target of a plan.
+
+    Args:
+        plan: what to run.
+        folder: where recordings go.
+        report: told of every cell.
+    """
+
+    plan: BenchPlan
+    folder: ResultFolder
+    report: Callable[[str], None]
+
+    @cached_property
+    def config(self) -> EngineConfig:
+        """Settings of decoders, drafting aside."""
+        return EngineConfig(target=self.plan.target, drafter="none", threads=self.plan.threads)
+
+    @cached_property
+    def target(self) -> Target:
+        """The loaded target."""
+        target = load_target(self.config)
+        if target.numerics == "bitwise":
+            reserve_for_kernels()
+        return target
+
+    def prompts(self, workload: str, n: int) -> list[Prompt]:
+        """Return the first prompts of a workload."""
+        if workload == RANDOM_TEXT:
+            return random_prompts(n, self.target.vocab_size)
+        return read_prompts(workload, self.plan.data, n, cast(Tokenizer, self.target.tokenizer))
+
+    def record(self) -> JsonObject:
+        """Make the recordings that are not there yet, and describe where they were made."""
+        plan = self.plan
+        rows: list[JsonObject] = []
+        for temperature in plan.temperatures:
+            law = SamplingParams(temperature=temperature, max_new_tokens=plan.max_new_tokens)
+            n = plan.trajectories if temperature > 0 else 1
+            rows += [self._record(workload, law, plan.problems_per_workload, n) for workload in plan.workloads]
+        law = SamplingParams(temperature=plan.highest_temperature, max_new_tokens=plan.alternating_tokens)
+        rows.append(self._record(ALTERNATING, law, plan.alternating_problems, plan.alternating_trajectories))
+        curve = self.target.measure_cost(_COST_BATCH).table()
+        return {"rows": rows, "cost_curve": curve, **self._device()}
+
+    def _record(self, workload: str, law: SamplingParams, n_problems: int, trajectories: int) -> JsonObject:
+        path = self.folder.recording(self.plan, workload, law.temperature)
+        recording = Recording.load(path) if path.is_file() else None
+        if recording is None or recording.fingerprint != self.target.fingerprint:
+            source = self.plan.workloads[0] if workload == ALTERNATING else workload
+            prompts = self.prompts(source, n_problems)
+            recording = record(self.target, self.config, prompts, law, trajectories, self.plan.seed)
+            recording.save(path)
+        n_tokens = sum(len(one.tokens) for one in recording.trajectories)
+        self.report(f"{path.name}: {len(recording.trajectories)} trajectories, {n_tokens:,} tokens")
+        return {
+            "workload": workload,
+            "temperature": law.temperature,
+            "problems": len(recording.problem_ids),
+            "trajectories": trajectories,
+            "tokens": n_tokens,
+        }
+
+    def _device(self) -> JsonObject:
+        target = self.target
+        return {
+            "target": self.plan.target,
+            "weights_id": target.weights_id,
+            "device": f"{target.device} ({platform.machine()}, {n_threads()} threads)",
+            "dtype": str(target.dtype).removeprefix("torch."),
+            "numerics": target.numerics,
+            "torch": torch.__version__,
+        }
+
+    def real(self) -> JsonObject:
+        """Return acceptance of what learns from rejected nodes, and of both verification rules, by real decoding."""
+        rows, sibling_rows = [], []
+        for workload in self.plan.real:
+            prompts = self.prompts(workload, self.plan.real_problems)
+            rows += self._real_methods(workload, prompts)
+            sibling_rows += self._real_siblings(workload, prompts)
+        return {"rows": rows, "siblings": sibling_rows, **self._device()}
+
+    def _real_methods(self, workload: str, prompts: Sequence[Prompt]) -> list[JsonObject]:
+        """Return a row a method on the same problems: real where replay is not exact, replayed where it is."""
+        offline, rows = OfflineParts(self.plan, self.folder, self.report), []
+        choices = [method for method in ablations() if method.name == "from_rejected"]
+        for method in (*chosen_methods(self.plan.methods), *choices):
+            config = method.config(self.plan.compared_nodes, offline.trees)
+            if config.drafter == "none":
+                continue
+            is_real = learns_from_rejected(config)
+            figures = self._run.row(config, prompts) if is_real else self._replayed(offline, method, workload)
+            row = {"workload": workload, "method": method.name, "label": method.label, "is_real": is_real}
+            rows.append({**row, "nodes": self.plan.compared_nodes, **figures})
+            self.report(f"{workload}, {method.label}, {'real' if is_real else 'replay'}: tau {rows[-1]['tau']:.2f}")
+        return rows
+
+    def _replayed(self, offline: OfflineParts, method: Method, workload: str) -> JsonObject:
+        plan = self.plan
+        cell = offline.cell(method, (workload,), plan.highest_temperature, plan.compared_nodes)
+        short = self.folder.recordings / f"{workload}-real.npz"
+        first_problems(Recording.load(cell.recordings[0]), plan.real_problems, plan.real_tokens).save(short)
+        return replay_row(replace(cell, recordings=(short,)))
+
+    def _real_siblings(self, workload: str, prompts: Sequence[Prompt]) -> list[JsonObject]:
+        """Return tau of both verification rules on the same trees of equal siblings."""
+        rows = []
+        for siblings in SIBLINGS:
+            depth = depth_for(siblings)
+            row: JsonObject = {"workload": workload, "siblings": siblings, "depth": depth}
+            for verification in ("keyed", "rejection"):
+                tree = equal_tree(self.folder.trees, siblings, depth)
+                settings = {"verification": verification, "draft_tree": tree, "node_budget": False}
+                config = DraftingConfig(max_nodes=self.plan.compared_nodes, **settings)
+                row[f"tau_{verification}"] = self._run.row(config, prompts)["tau"]
+            rows.append(row)
+            self.report(f"{workload}, {siblings} siblings: {row['tau_keyed']:.2f} and {row['tau_rejection']:.2f}")
+        return rows
+
+    @cached_property
+    def _run(self) -> RealRun:
+        plan = self.plan
+        law = SamplingParams(temperature=plan.highest_temperature, max_new_tokens=plan.real_tokens)
+        cost_model = self.target.measure_cost(1)
+        return RealRun(self.target, self.config, cost_model, law, plan.trajectories, plan.seed)
+
+    def timing(self) -> JsonObject:
+        """Return speeds with the node budget against plain decoding, a row a cell."""
+        plan, rows = self.plan, []
+        for cell in timing_cells(plan):
+            law = SamplingParams(temperature=cell.temperature, max_new_tokens=plan.timing_tokens)
+            prompts = self.prompts(cell.workload, plan.pairs)
+            drafting = _TIMED.config(plan.compared_nodes, {})
+            rows.append(timing_row(self.target, self.config, drafting, cell, prompts, law, plan.seed, self.report))
+        return {"rows": rows, **self._device()}
