@@ -14,11 +14,11 @@ import torch
 from tests.exactness.decoding import decode, n_free_pages, new_decoder, prompt, request, take, toy_target
 from tests.exactness.drafters import AdversarialDrafter
 from tests.exactness.reference import Outcome
+from tests.exactness.stand_drafter import new_stand
 from tests.toys import VOCABULARY_SIZE
 from tts_orch.engine.kv_pages import KVPages
 from tts_orch.engine.packing import PackedBatch
 from tts_orch.policies.drafting.draft_tree import Drafter
-from tts_orch.policies.drafting.stand import Stand
 from tts_orch.records import DecodeRequest, FinishReason, SamplingParams
 
 _VICTIM = "70"
@@ -66,7 +66,7 @@ def _drafter(name: str, temperature: float) -> Drafter | None:
             for one in _requests(temperature)
         }
         return AdversarialDrafter(whole, VOCABULARY_SIZE)
-    return Stand(vocabulary_size=VOCABULARY_SIZE) if name == "stand" else None
+    return new_stand() if name == "stand" else None
 
 
 def _run(

@@ -15,13 +15,13 @@ import torch
 from tests.exactness.decoding import decode, n_free_pages, new_decoder, prompt, request, resumed, take, toy_target
 from tests.exactness.drafters import AdversarialDrafter, RandomDrafter
 from tests.exactness.reference import Outcome, decode_plainly
+from tests.exactness.stand_drafter import new_stand
 from tests.toys import EOS_ID, VOCABULARY_SIZE, toy_llama
 from tts_orch.engine.decoder import Decoder
 from tts_orch.engine.kv_pages import KVPages
 from tts_orch.engine.packing import PAGE, PackedBatch
 from tts_orch.errors import ProblemError
 from tts_orch.policies.drafting.draft_tree import Drafter
-from tts_orch.policies.drafting.stand import Stand
 from tts_orch.records import DecodeRequest, FinishReason, SamplingParams
 
 _LAW = SamplingParams(temperature=0.8, max_new_tokens=50, logit_bias=((EOS_ID, -3.0),))
@@ -50,7 +50,7 @@ def _drafter(name: str, requests: Sequence[DecodeRequest]) -> Drafter | None:
         expected = _expected(requests)
         whole = {one.candidate_id: [*one.token_ids.tolist(), *expected[one.candidate_id].tokens] for one in requests}
         return AdversarialDrafter(whole, VOCABULARY_SIZE)
-    return Stand(vocabulary_size=VOCABULARY_SIZE) if name == "stand" else None
+    return new_stand() if name == "stand" else None
 
 
 @dataclass
@@ -177,7 +177,7 @@ def test_forks_go_on_from_any_committed_token(cut: int, n_pages: int) -> None:
     expected = {
         one.candidate_id: decode(new_decoder(toy_target()), [one])[one.candidate_id] for one in [parent, *children]
     }
-    decoder = _watched_decoder(Stand(vocabulary_size=VOCABULARY_SIZE), n_pages=n_pages)
+    decoder = _watched_decoder(new_stand(), n_pages=n_pages)
     outcomes = {one.candidate_id: Outcome() for one in [parent, *children]}
     starts = {one.candidate_id: len(one.token_ids) for one in [parent, *children]}
     decoder.submit(parent)
@@ -205,7 +205,7 @@ def test_equal_continuations_computed_side_by_side() -> None:
     ]
     alone = {one.candidate_id: decode(new_decoder(toy_target()), [one])[one.candidate_id] for one in requests}
     for n_pages in (6, 12):
-        decoder = _watched_decoder(Stand(vocabulary_size=VOCABULARY_SIZE), n_pages=n_pages)
+        decoder = _watched_decoder(new_stand(), n_pages=n_pages)
         outcomes = decode(decoder, requests)
         assert {name: outcome.tokens for name, outcome in outcomes.items()} == {
             name: outcome.tokens for name, outcome in alone.items()
@@ -279,7 +279,7 @@ def test_plain_decoding_keeps_no_room_for_drafts() -> None:
     outcome = decode(new_decoder(toy_target(), None, n_pages=3, max_nodes=255), [one])["70-0"]
     assert outcome.tokens == _expected([one])["70-0"].tokens
     with pytest.raises(ProblemError, match="kv_memory_gib"):
-        new_decoder(toy_target(), Stand(), n_pages=3, max_nodes=255).submit(one)
+        new_decoder(toy_target(), new_stand(), n_pages=3, max_nodes=255).submit(one)
 
 
 @dataclass

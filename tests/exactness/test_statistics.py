@@ -13,13 +13,11 @@ import torch
 from tests.exactness.decoding import decode, new_decoder, prompt, resumed, take, toy_target
 from tests.exactness.drafters import CheckingDrafter, OracleDrafter
 from tests.exactness.reference import Outcome
-from tests.toys import EOS_ID, VOCABULARY_SIZE, toy_llama
-from tts_orch.config import DraftingConfig
+from tests.exactness.stand_drafter import new_stand
+from tests.toys import EOS_ID, toy_llama
 from tts_orch.policies.drafting.context_delta import KEPT, ORDERS, PROBABILITY_ONE
+from tts_orch.policies.drafting.ngram_entries import LEAST_SHARE
 from tts_orch.policies.drafting.ngram_kernels import SUMS, context_key, entry_span, find_entry
-from tts_orch.policies.drafting.ngram_updates import LEAST_SHARE
-from tts_orch.policies.drafting.stand import Stand
-from tts_orch.policies.drafting.tree_file import default_tree
 from tts_orch.records import DecodeRequest, SamplingParams
 
 _LAW = SamplingParams(temperature=0.8, max_new_tokens=24, logit_bias=((EOS_ID, -5.0),))
@@ -174,7 +172,7 @@ def _context_keys(tokens: Sequence[int]) -> list[int]:
 def test_table_holds_the_sum_of_the_laws_after_every_context() -> None:
     """STAND's table after known commits: counts are exact, sums are those of the stock model's laws up to rounding."""
     requests = _requests(30, n=3)
-    drafter = Stand(DraftingConfig(table_entries=1 << 14), default_tree(), vocabulary_size=VOCABULARY_SIZE)
+    drafter = new_stand()
     decoder = new_decoder(toy_target(), drafter)
     outcomes = decode(decoder, requests)
     counts: Counter[int] = Counter()
