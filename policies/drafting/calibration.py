@@ -36,52 +36,54 @@ class Calibration:
     """
 
     def __init__(self, priors: NDArray[np.float64]) -> None:
-        priors = np.atleast_2d(np.asarray(priors, np.float64))
-        self._priors = np.clip(priors, 1e-4, _HIGHEST)
-        self._tried = np.zeros(priors.size)
-        self._accepted = np.zeros(priors.size)
-        self._group_tried = np.zeros(len(priors))
-        self._group_accepted = np.zeros(len(priors))
-        self._group_expected = np.zeros(len(priors))
-        self._rates: NDArray[np.float64] | None = None
+        self._priors = np.clip(np.atleast_2d(np.asarray(priors, np.float64)), 1e-4, _HIGHEST)
+        shape = self._priors.shape
+        self._kinds = np.zeros((2, *shape))  # tried, accepted
+        self._groups = np.zeros((3, shape[0]))  # tried, accepted, expected by the priors
+        self._rates = self._priors.copy()
 
     @property
     def rates(self) -> NDArray[np.float64]:
         """`[kinds]` probability that a node is accepted once its parent is."""
-        if self._rates is None:
-            factor = (self._group_accepted + _GROUP_WEIGHT) / (self._group_expected + _GROUP_WEIGHT)
-            prior = np.minimum(self._priors * factor[:, None], _HIGHEST).ravel()
-            self._rates = (self._accepted + _PRIOR_WEIGHT * prior) / (self._tried + _PRIOR_WEIGHT)
-        return self._rates
+        return self._rates.ravel()
 
     def observe(self, steps: Sequence[VerifiedStep]) -> None:
         """Learn from verified trees: the children of nodes on the accepted path were judged, no others."""
-        judged = [
-            _judged(step.tree.parent, step.tree.kind, step.accepted, len(step.committed))
-            for step in steps
-            if step.tree.n_nodes > 1
-        ]
-        if judged:
-            kinds, is_accepted = (np.concatenate(column) for column in zip(*judged, strict=True))
-            self._add(kinds, is_accepted)
-            self._rates = None
-
-    def _add(self, kinds: IntArray, is_accepted: NDArray[np.float64]) -> None:
-        np.add.at(self._tried, kinds, 1.0)
-        np.add.at(self._accepted, kinds, is_accepted)
-        groups = kinds // self._priors.shape[1]
-        np.add.at(self._group_tried, groups, 1.0)
-        np.add.at(self._group_accepted, groups, is_accepted)
-        np.add.at(self._group_expected, groups, self._priors.ravel()[kinds])
-        _fade(self._tried, _KIND_MEMORY, self._accepted, self._tried)
-        _fade(self._group_tried, _GROUP_MEMORY, self._group_accepted, self._group_expected, self._group_tried)
+        for step in steps:
+            if step.tree.n_nodes > 1:
+                kinds, is_accepted = _judged(step.tree.parent, step.tree.kind, step.accepted, len(step.committed))
+                _learn(self._priors, self._kinds, self._groups, self._rates, kinds, is_accepted)
 
 
-def _fade(tried: NDArray[np.float64], memory: float, *counts: NDArray[np.float64]) -> None:
-    is_old = tried > memory
-    if is_old.any():
-        for count in counts:
-            count[is_old] *= 0.5
+@numba.njit(cache=True)
+def _learn(
+    priors: NDArray[np.float64],
+    kinds: NDArray[np.float64],
+    groups: NDArray[np.float64],
+    rates: NDArray[np.float64],
+    judged: IntArray,
+    is_accepted: NDArray[np.float64],
+) -> None:
+    """Count judged nodes, let old counts fade, and correct the rates of their groups."""
+    n_members = priors.shape[1]
+    for i in range(len(judged)):
+        group, member = judged[i] // n_members, judged[i] % n_members
+        kinds[0, group, member] += 1.0
+        kinds[1, group, member] += is_accepted[i]
+        groups[0, group] += 1.0
+        groups[1, group] += is_accepted[i]
+        groups[2, group] += priors[group, member]
+        if kinds[0, group, member] > _KIND_MEMORY:
+            kinds[:, group, member] *= 0.5
+        if groups[0, group] > _GROUP_MEMORY:
+            groups[:, group] *= 0.5
+    for i in range(len(judged)):
+        group = judged[i] // n_members
+        factor = (groups[1, group] + _GROUP_WEIGHT) / (groups[2, group] + _GROUP_WEIGHT)
+        for member in range(n_members):
+            prior = min(priors[group, member] * factor, _HIGHEST)
+            tried, accepted = kinds[0, group, member], kinds[1, group, member]
+            rates[group, member] = (accepted + _PRIOR_WEIGHT * prior) / (tried + _PRIOR_WEIGHT)
 
 
 @numba.njit(cache=True)

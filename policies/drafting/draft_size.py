@@ -16,13 +16,14 @@ __all__ = ["DraftSize", "FixedSize"]
 class DraftSize(Protocol):
     """Takes draft nodes from a source, and learns from what became of them."""
 
-    def draft(self, source: SlotSource, rooms: NDArray[np.int64], other_rows: int) -> list[DraftTree]:
+    def draft(self, source: SlotSource, rooms: NDArray[np.int64], other_rows: int, n_roots: int) -> list[DraftTree]:
         """Return the trees to verify in one pass.
 
         Args:
             source: slots of the trajectories that draft.
             rooms: `[b]` deepest level at which a node of each could still be committed.
-            other_rows: rows of the pass besides these trajectories' own, roots included, since every root is verified.
+            other_rows: rows of the pass besides these trajectories' roots and drafts.
+            n_roots: trajectories that commit in this pass, `b` or more; the others decode plainly.
         """
         ...
 
@@ -41,7 +42,7 @@ class FixedSize:
     def __init__(self, n_nodes: int) -> None:
         self._n_nodes = n_nodes
 
-    def draft(self, source: SlotSource, rooms: NDArray[np.int64], other_rows: int) -> list[DraftTree]:
+    def draft(self, source: SlotSource, rooms: NDArray[np.int64], other_rows: int, n_roots: int) -> list[DraftTree]:
         """Return the source's trees, without the nodes that could never be committed."""
         trees = source.grow([self._n_nodes] * len(rooms))
         return [tree.subtree(tree.depth <= room) for tree, room in zip(trees, rooms, strict=True)]

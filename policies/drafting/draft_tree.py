@@ -62,7 +62,8 @@ class DraftTree:
         parent: `[n]` index of each node's parent, `parent[i] < i`, -1 for the root.
         depth: `[n]` distance from the root.
         slot: `[n]` draw rank among siblings, 0 first; 0 for the root.
-        log_q: `[n]` log-probability of the token under the law it was drawn from; 0 for deterministic nodes and the root.
+        log_q: `[n]` log-probability of the token under the drafter's law after its parent; 0 for the root and where a drafter
+            has no law.
         source: `[n]` which part of the drafter proposed the node (n-gram: the order that hit); 0 for the root.
         kind: `[n]` which of the drafter's `priors` tells how likely the node is accepted once its parent is; 0 for the root.
         laws: where stochastic nodes come from; only rejection verification reads it, None if all are deterministic.
@@ -152,8 +153,8 @@ class TrajectoryStart:
         scope: trajectories of one scope share statistics.
         seed: what stochastic drafts are drawn with. Keyed verification: the trajectory seed, and candidates are drawn
             with the verifier's own noise of their absolute position (arXiv 2408.07978). Rejection: a seed for drafts
-            alone, new in every attempt; position `verify_step * DRAFTS_A_STEP + node` of its noise draws the children
-            of that node.
+            alone, new in every attempt; position `n * DRAFTS_A_STEP + node` of its noise draws the children of that
+            node, after `n` trees of the trajectory were drawn before.
         law: sampling law of the run.
         is_keyed: whether verification is keyed.
     """

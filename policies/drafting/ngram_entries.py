@@ -55,10 +55,11 @@ def add_context(columns: Columns, key: np.uint64, serial: int, count: int, ids: 
     else:
         entry = _enter(columns, key, serial)
     n_halvings = _count(columns, entry, count)
-    n_new = _add_known(columns, entry, ids, sums, least, n_halvings)
+    most = max(1, count >> n_halvings) * PROBABILITY_ONE  # halving rounds: no sum may outgrow its count
+    n_new = _add_known(columns, entry, ids, sums, least, n_halvings, most)
     if n_new:
         entry, units = _widen(columns, entry, n_new)
-        _add_new(columns, entry, units, ids, sums, least, n_halvings)
+        _add_new(columns, entry, units, ids, sums, least, n_halvings, most)
 
 
 @kernel
@@ -103,14 +104,14 @@ def _count(columns: Columns, entry: int, count: int) -> int:
 
 
 @kernel
-def _add_known(columns: Columns, entry: int, ids: IntArray, sums: Longs, least: int, n_halvings: int) -> int:
+def _add_known(columns: Columns, entry: int, ids: IntArray, sums: Longs, least: int, n_halvings: int, most: int) -> int:
     """Add the sums of the ids that the entry has; return how many others have a share worth keeping."""
     header = columns[HEADERS][entry]
     start, n_ids, n_new = header[START], header[N_IDS], 0
     for i in range(len(ids)):
         rank = _rank(columns, start, n_ids, ids[i])
         if rank < n_ids:
-            columns[SUMS][start + rank] += np.uint32(sums[i] >> n_halvings)
+            columns[SUMS][start + rank] += np.uint32(min(sums[i] >> n_halvings, most))
             _rise(columns, start, rank)
         elif sums[i] >= least:
             n_new += 1
@@ -154,18 +155,21 @@ def _move(columns: Columns, entry: int, start: int) -> None:
 
 
 @kernel
-def _add_new(columns: Columns, entry: int, units: int, ids: IntArray, sums: Longs, least: int, n_halvings: int) -> None:
+def _add_new(
+    columns: Columns, entry: int, units: int, ids: IntArray, sums: Longs, least: int, n_halvings: int, most: int
+) -> None:
     """Take ids in that the entry has not, while there is room or their sums are larger than the smallest one."""
     header, known_ids, known_sums = columns[HEADERS][entry], columns[IDS], columns[SUMS]
     start, n_ids = header[START], header[N_IDS]
     for i in range(len(ids)):
         if sums[i] < least or _rank(columns, start, n_ids, ids[i]) < n_ids:
             continue
+        share = min(sums[i] >> n_halvings, most)
         if n_ids < units * UNIT:
             n_ids += 1
-        elif not _is_before(sums[i] >> n_halvings, ids[i], known_sums[start + n_ids - 1], known_ids[start + n_ids - 1]):
+        elif not _is_before(share, ids[i], known_sums[start + n_ids - 1], known_ids[start + n_ids - 1]):
             continue
-        known_ids[start + n_ids - 1], known_sums[start + n_ids - 1] = ids[i], sums[i] >> n_halvings
+        known_ids[start + n_ids - 1], known_sums[start + n_ids - 1] = ids[i], share
         _rise(columns, start, n_ids - 1)
     header[N_IDS] = n_ids
     if n_units(n_ids) < units:  # a delta that names an id twice

@@ -21,7 +21,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts_orch.policies.drafting.calibration import Calibration
-from tts_orch.policies.drafting.draft_tree import DraftTree, Growth, RankedSlots, SlotSource, VerifiedStep
+from tts_orch.policies.drafting.draft_tree import DraftTree, Growth, SlotSource, VerifiedStep
 
 __all__ = ["NodeBudget"]
 
@@ -31,8 +31,10 @@ _PROBE_EVERY: Final = 32
 """Passes between those that verify more than pays, so that a rate learned too low can recover."""
 _MEMORY: Final = 1 / 64
 """Weight of the newest pass in the average speed-up."""
-_MOST_ROWS: Final = 512
-"""Draft rows of a pass that are considered at all."""
+_MEMORY_OF_SIZE: Final = 1 / 10
+"""The same for the number of nodes."""
+_MOST_NODES: Final = 512
+"""Draft nodes of a pass that are considered at all."""
 
 
 class NodeBudget:
@@ -51,30 +53,30 @@ class NodeBudget:
         self._n_passes = 0
         self._tokens, self._time = 1.0, 1.0  # averages, both against plain decoding of the same trajectories
         self._pass_time = 1.0
-        self._n_recent = float(max_nodes)
+        self._largest, self._n_nodes = float(max_nodes), float(max_nodes)  # averages: of a tree, of a pass
 
     @property
     def speedup(self) -> float:
         """Tokens a second against plain decoding of the same trajectories by the measured cost curve, at least 1."""
         return max(1.0, self._tokens / self._time)
 
-    def draft(self, source: SlotSource, rooms: NDArray[np.int64], other_rows: int) -> list[DraftTree]:
-        """Return the trees of the nodes that pay; `other_rows` are those besides these trajectories' roots."""
+    def draft(self, source: SlotSource, rooms: NDArray[np.int64], other_rows: int, n_roots: int) -> list[DraftTree]:
+        """Return the trees of the nodes that pay (`DraftSize`)."""
         self._n_passes += 1
-        growth = self._growth(rooms, other_rows + len(rooms))
-        if isinstance(source, RankedSlots):
-            trees = source.grow_while_paying(growth)
+        growth = self._growth(rooms, other_rows + len(rooms), n_roots)
+        grow_while_paying = getattr(source, "grow_while_paying", None)  # RankedSlots; isinstance is slow with protocols
+        if grow_while_paying is not None:
+            trees = grow_while_paying(growth)
         else:
-            n_wanted = min(self._max_nodes, 2 * int(self._n_recent) + 4)
-            trees = [
-                tree.subtree(tree.depth <= room)
-                for tree, room in zip(source.grow([n_wanted] * len(rooms)), rooms, strict=True)
-            ]
+            n_wanted = min(self._max_nodes, 2 * int(self._largest) + 4)
+            grown = source.grow([n_wanted] * len(rooms))
+            trees = [tree.subtree(tree.depth <= room) for tree, room in zip(grown, rooms, strict=True)]
             trees = self._choose(trees, growth)
-        n_nodes = sum(tree.n_nodes - 1 for tree in trees)
-        plain = growth.seconds[growth.other_rows]
-        self._pass_time = float(growth.seconds[min(growth.other_rows + n_nodes, len(growth.seconds) - 1)] / plain)
-        self._n_recent += 0.1 * (max(tree.n_nodes - 1 for tree in trees) - self._n_recent)
+        n_nodes = [tree.n_nodes - 1 for tree in trees]
+        self._largest += _MEMORY_OF_SIZE * (max(n_nodes) - self._largest)
+        self._n_nodes += _MEMORY_OF_SIZE * (sum(n_nodes) - self._n_nodes)
+        added = growth.seconds[growth.other_rows + sum(n_nodes)] - growth.seconds[growth.other_rows]
+        self._pass_time = 1.0 + float(added) / self._plain_seconds(n_roots)
         return trees
 
     def observe(self, steps: Sequence[VerifiedStep]) -> None:
@@ -84,31 +86,32 @@ class NodeBudget:
         self._tokens += _MEMORY * (tokens - self._tokens)
         self._time += _MEMORY * (self._pass_time - self._time)
 
-    def _growth(self, rooms: NDArray[np.int64], other_rows: int) -> Growth:
-        rows = other_rows + min(_MOST_ROWS, self._max_nodes * len(rooms))
-        seconds = self._seconds(np.maximum(1.0, np.arange(rows + 1, dtype=np.float64)))
-        rate, max_nodes = self.speedup * len(rooms) / float(seconds[other_rows]), self._max_nodes
+    def _growth(self, rooms: NDArray[np.int64], other_rows: int, n_roots: int) -> Growth:
+        """Return the terms of this pass; what others' rows cost is spent anyway and makes time no cheaper."""
+        price, most = self.speedup * n_roots / self._plain_seconds(n_roots), _MOST_NODES
         if self._n_passes % _PROBE_EVERY == 0:
-            rate, max_nodes = 0.0, min(max_nodes, int(2 * self._n_recent) + 1)
+            price, most = 0.0, int(2 * self._n_nodes) + 2
+        rows = other_rows + min(most, self._max_nodes * len(rooms))
         return Growth(
             rates=self.calibration.rates,
-            seconds=seconds,
+            seconds=self._seconds(np.maximum(1.0, np.arange(rows + 1, dtype=np.float64))),
             other_rows=other_rows,
-            tokens_per_second=rate,
-            max_nodes=np.full(len(rooms), max_nodes, np.int64),
+            tokens_per_second=price,
+            max_nodes=np.full(len(rooms), self._max_nodes, np.int64),
             max_depth=rooms,
         )
+
+    def _plain_seconds(self, n_roots: int) -> float:
+        return float(self._seconds(np.array([n_roots], np.float64))[0])
 
     def _choose(self, trees: Sequence[DraftTree], growth: Growth) -> list[DraftTree]:
         """Cut deterministic trees down to the nodes that pay."""
         worths = [_worths(tree, growth.rates) for tree in trees]
         flat = np.concatenate([worth[1:] for worth in worths])
-        order = np.argsort(-flat, kind="stable")[
-            : len(growth.seconds) - 1 - growth.other_rows
-        ]  # of equals parents first
-        added = (
-            growth.seconds[growth.other_rows : growth.other_rows + len(order) + 1] - growth.seconds[growth.other_rows]
-        )
+        n_most = len(growth.seconds) - 1 - growth.other_rows
+        order = np.argsort(-flat, kind="stable")[:n_most]  # of equals the parent comes first
+        rows = growth.other_rows + np.arange(len(order) + 1)
+        added = growth.seconds[rows] - growth.seconds[growth.other_rows]
         gains = np.concatenate([[0.0], np.cumsum(flat[order])]) - growth.tokens_per_second * added
         is_kept = np.zeros(len(flat), bool)
         is_kept[order[: int(np.argmax(gains))]] = True

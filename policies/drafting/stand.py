@@ -101,8 +101,8 @@ class Stand:
 
     def observe_prompt(self, trajectory: TrajectoryId, start: int, law_ids: IntArray, law_probs: FloatArray) -> None:
         """Learn the laws of a prefill; they stay local, since every worker that takes the prompt computes them."""
-        if self._config.update_from_prefill and len(law_ids):
-            state = self._trajectories[trajectory]
+        state = self._trajectories[trajectory]
+        if self._config.update_from_prefill and self._is_open(state) and len(law_ids):
             history = contexts_of_text(state.prompt, start, len(law_ids))
             salts = np.full(len(law_ids), state.salt)
             self._table.observe(salts, history, law_ids, self._stored(state, law_probs))
@@ -110,22 +110,26 @@ class Stand:
     def observe(self, steps: Sequence[VerifiedStep]) -> None:
         """Learn the laws that the settings ask for, once each, and advance the trajectories."""
         states = [self._trajectories[step.trajectory] for step in steps]
-        learned = []
-        for state, step in zip(states, steps, strict=True):
-            history = contexts_of_tree(step.tree.token, step.tree.parent, state.tail)
-            verified = np.zeros(len(step.committed), np.int64)
-            verified[1:] = step.accepted[: len(verified) - 1]
-            rows = self._rows(step, verified)
-            probs = self._stored(state, step.law_probs[rows])
-            learned.append((history[rows], step.law_ids[rows], probs))
-            state.advance(len(verified), history[verified[-1]], step.committed[-1])
-        salts = np.array([state.salt for state in states]).repeat([len(rows) for rows, _, _ in learned])
+        learned = [self._learned(state, step) for state, step in zip(states, steps, strict=True)]
+        n_rows = [len(ids) for _, ids, _ in learned]
+        salts = np.array([state.salt for state in states]).repeat(n_rows)
         history, ids, probs = (np.concatenate(column) for column in zip(*learned, strict=True))
         contexts = self._table.observe(salts, history, ids, probs, returns_contexts=self._recorder is not None)
         if self._recorder is not None and contexts is not None:
-            self._recorder.add(
-                [state.scope for state in states], [len(rows) for rows, _, _ in learned], history, contexts
-            )
+            self._recorder.add([state.scope for state in states], n_rows, history, contexts)
+
+    def _learned(self, state: TrajectoryState, step: VerifiedStep) -> tuple[IntArray, IntArray, FloatArray]:
+        """Return the contexts and laws to learn from a step, and advance the trajectory by its tokens."""
+        history = contexts_of_tree(step.tree.token, step.tree.parent, state.tail)
+        verified = np.zeros(len(step.committed), np.int64)
+        verified[1:] = step.accepted[: len(verified) - 1]
+        state.advance(len(verified), history[verified[-1]], step.committed[-1])
+        rows = self._rows(step, verified) if self._is_open(state) else verified[:0]
+        return history[rows], step.law_ids[rows], self._stored(state, step.law_probs[rows])
+
+    def _is_open(self, state: TrajectoryState) -> bool:
+        """Whether the trajectory's scope is still the one it began in; a late trajectory of a closed one teaches nothing."""
+        return self._salts.get(state.scope) == state.salt
 
     def _rows(self, step: VerifiedStep, verified: NDArray[np.int64]) -> NDArray[np.int64]:
         """Return the nodes whose laws are learned, some or all of the verified ones among them."""

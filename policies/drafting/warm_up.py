@@ -32,7 +32,7 @@ def _follow(drafter: Drafter, size: DraftSize, is_keyed: bool) -> None:
     drafter.start(TrajectoryStart("warm-up", text, "warm-up", 1, SamplingParams(), is_keyed))
     drafter.observe_prompt("warm-up", 0, *_laws(len(text)))
     for token in range(4):
-        (tree,) = size.draft(drafter.slots(["warm-up"]), np.array([8]), 0)
+        (tree,) = size.draft(drafter.slots(["warm-up"]), np.array([8]), other_rows=0, n_roots=1)
         steps = [_step(tree, token)]
         drafter.observe(steps)
         size.observe(steps)

@@ -48,6 +48,7 @@ class Told:
     steps: list[VerifiedStep] = field(default_factory=list)
     prompt_rows: list[int] = field(default_factory=list)
     is_closed: bool = False
+    n_waiting: int = 0  # drawn trees that were not verified yet
 
 
 class CheckingDrafter:
@@ -90,6 +91,8 @@ class CheckingDrafter:
     def _check(self, step: VerifiedStep) -> None:
         told, tree = self.told[step.trajectory], step.tree
         assert not told.is_closed
+        told.n_waiting -= 1
+        assert told.n_waiting == 0, "a drawn tree was dropped: under rejection the law would follow its tokens"
         assert tree.token[0] == told.tokens[-1], "the tree does not stand on the last committed token"
         rows = [0, *step.accepted.tolist()]
         assert tree.parent[rows[1:]].tolist() == rows[:-1], "accepted nodes are no path"
@@ -119,6 +122,7 @@ class _Slots:
         for trajectory, n in zip(self.trajectories, n_nodes, strict=True):
             tree = self.drafter.tree(trajectory, self.drafter.told[trajectory].tokens, n)
             assert tree.n_nodes <= n + 1
+            self.drafter.told[trajectory].n_waiting += 1
             trees.append(tree)
         return trees
 

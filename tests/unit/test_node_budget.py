@@ -41,7 +41,7 @@ class Source:
 
 
 def _draft(budget: NodeBudget, trees: Sequence[DraftTree], room: int = 99, other_rows: int = 0) -> list[DraftTree]:
-    return budget.draft(Source(trees), np.full(len(trees), room, np.int64), other_rows)
+    return budget.draft(Source(trees), np.full(len(trees), room, np.int64), other_rows, len(trees))
 
 
 def _n_drafts(trees: Sequence[DraftTree]) -> list[int]:
@@ -71,9 +71,9 @@ def test_no_other_number_of_the_best_nodes_gains_more(trees: list[DraftTree], ot
     rate = 0.4
     worths = np.sort(np.concatenate([rate ** tree.depth[1:].astype(float) for tree in trees]))[::-1]
     budget = NodeBudget(np.full(4, rate), _affine(fixed), 255)
-    budget._n_recent = 255.0
+    budget._largest = 255.0
     n_kept = sum(_n_drafts(_draft(budget, trees, other_rows=other_rows)))
-    price = len(trees) / (fixed + other_rows + len(trees))  # of a row, in tokens of plain decoding
+    price = len(trees) / (fixed + len(trees))  # of a row, in tokens of plain decoding
     gains = [worths[:k].sum() - k * price for k in range(len(worths) + 1)]
     assert gains[n_kept] == pytest.approx(max(gains), abs=1e-12)
 
@@ -117,8 +117,7 @@ def test_only_children_of_accepted_nodes_are_judged() -> None:
     tree.kind[1:] = [0, 1, 2, 3]
     for _ in range(200):
         budget.observe([_verified(tree, 2)])  # node 3 was judged and rejected, node 4 never judged
-    tried = budget.calibration._tried
-    assert tried.tolist() == [200, 200, 200, 0]
+    assert budget.calibration._kinds[0].tolist() == [[200, 200, 200, 0]]
     assert budget.calibration.rates.tolist() == pytest.approx([1, 1, 0, 0.6], abs=0.25)
 
 
@@ -128,7 +127,7 @@ def test_behind_a_cut_nothing_is_judged() -> None:
     tree.kind[1:] = [0, 1, 2]
     laws = np.zeros((4, 1), np.int32), np.zeros((4, 1), np.float32)
     budget.observe([VerifiedStep("a", tree, np.array([1], np.int32), np.array([0], np.int32), *laws)])
-    assert budget.calibration._tried.tolist() == [1, 0, 0, 0]
+    assert budget.calibration._kinds[0].tolist() == [[1, 0, 0, 0]]
 
 
 def test_a_rate_learned_too_low_recovers() -> None:
@@ -141,6 +140,21 @@ def test_a_rate_learned_too_low_recovers() -> None:
         (kept,) = _draft(budget, [chain])
         budget.observe([_verified(kept, kept.n_nodes - 1)])
     assert _n_drafts(_draft(budget, [chain])) == [1]
+
+
+def test_a_prompt_in_the_pass_makes_no_node_pay() -> None:
+    trees = [DraftTree.chain(5, list(range(8)))] * 4
+    alone, beside = (_n_drafts(_draft(NodeBudget(PRIORS, _affine(10.0), 8), trees, other_rows=n)) for n in (0, 256))
+    assert alone == beside
+    assert 0 < sum(alone) < 32
+
+
+def test_a_probe_is_little_larger_than_other_passes() -> None:
+    """One trajectory that drafts much must not make a probe of all others as large."""
+    budget = NodeBudget(PRIORS, _affine(0.0), 64)
+    budget._n_nodes = 10.0
+    budget._n_passes = 31
+    assert sum(_n_drafts(_draft(budget, [_chain(64)] * 16))) == 22
 
 
 def test_fast_decoding_asks_more_of_a_node() -> None:

@@ -7,9 +7,11 @@ batch, preemption and forks change the speed only. Under rejection they change t
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
+from itertools import accumulate
 from typing import Final
 
 import numpy as np
@@ -86,7 +88,7 @@ class Decoder:
         self.counters = Counters()
         self._prefill_chunk = config.prefill_chunk
         self._is_keyed = config.verification == "keyed"
-        max_nodes = 0 if drafter is None else config.max_nodes
+        self._max_nodes = max_nodes = 0 if drafter is None else config.max_nodes
         self._admission = Admission(target, config, max_nodes)
         self._observed: dict[tuple[str, bytes], int] = {}  # positions of a prompt that a scope has learned
         self._size: DraftSize | None = None
@@ -154,23 +156,32 @@ class Decoder:
         return self.drafter is not None and trajectory.request.use_drafts
 
     def _plan(self) -> list[_Plan]:
-        """Choose what every running trajectory does in this pass, oldest first, and reserve its pages."""
+        """Choose what every running trajectory does in this pass, oldest first."""
         started = time.perf_counter()
+        decoding = self._reserve([t for t in self._admission.running if not t.is_prefilling])
         prefills = self._plan_prefills()
-        decoding = [t for t in self._admission.running if not t.is_prefilling]
         trees = self._draft(decoding, sum(len(plan.entry.token_ids) for plan in prefills))
-        plans = []
-        for trajectory, tree in zip(decoding, trees, strict=True):
-            deepest = int(tree.depth.max())
-            if trajectory in self._admission.running and self._admission.reserve(
-                trajectory, trajectory.length + deepest
-            ):
-                root = trajectory.token_ids[-1:]
-                entry = Entry(root, trajectory.length - 1, trajectory.pages, tree, trajectory.draft_pages)
-                plans.append(_Plan(trajectory, entry))
+        plans = [
+            _Plan(t, Entry(t.token_ids[-1:], t.length - 1, t.pages, tree, t.draft_pages))
+            for t, tree in zip(decoding, trees, strict=True)
+        ]
         self.counters.draft_s += time.perf_counter() - started
-        running = set(map(id, self._admission.running))  # reserving may have preempted
-        return [plan for plan in plans + prefills if id(plan.trajectory) in running]
+        return plans + prefills
+
+    def _reserve(self, decoding: Sequence[Trajectory]) -> list[Trajectory]:
+        """Make pages for whatever may be committed in this pass; return those that were not preempted for it.
+
+        This comes before any draft: a drawn tree must not be lost for what its tokens led to.
+        """
+        for trajectory in decoding:
+            if trajectory in self._admission.running:
+                self._admission.reserve(trajectory, trajectory.length + min(self._room(trajectory), self._max_nodes))
+        running = set(map(id, self._admission.running))
+        return [trajectory for trajectory in decoding if id(trajectory) in running]
+
+    def _room(self, trajectory: Trajectory) -> int:
+        """Return the deepest level at which a draft node could still be committed."""
+        return trajectory.limit - trajectory.length - 1
 
     def _plan_prefills(self) -> list[_Plan]:
         plans, room = [], self._prefill_chunk
@@ -196,16 +207,16 @@ class Decoder:
         if not drafting or self._size is None or self.drafter is None:
             return trees
         source = self.drafter.slots([decoding[i].request.candidate_id for i in drafting])
-        # Deeper nodes could never be committed.
-        rooms = np.array([decoding[i].limit - decoding[i].length - 1 for i in drafting], np.int64)
+        rooms = np.array([self._room(decoding[i]) for i in drafting], np.int64)
         other_rows += len(decoding) - len(drafting)
-        for i, tree in zip(drafting, self._size.draft(source, rooms, other_rows), strict=True):
+        drafted = self._size.draft(source, rooms, other_rows, n_roots=len(decoding))
+        for i, tree in zip(drafting, drafted, strict=True):
             trees[i] = tree
         return trees
 
     def _forward(self, plans: Sequence[_Plan]) -> torch.Tensor:
-        started = time.perf_counter()
         batch = pack([plan.entry for plan in plans])
+        started = time.perf_counter()
         logits = self.target.forward(batch, self._admission.pages)
         self.target.synchronise()
         elapsed = time.perf_counter() - started
@@ -226,6 +237,7 @@ class Decoder:
             if n_wanted:
                 self._learn_prompt(plan, raw_statistics(logits[plan.first_row : plan.first_row + n_wanted]))
             trajectory.computed += n_tokens
+            trajectory.observe_from = max(trajectory.observe_from, trajectory.computed)
             self.counters.prefill_tokens += n_tokens
             if not trajectory.is_prefilling:
                 trajectory.observe_from = trajectory.length
@@ -313,18 +325,17 @@ class Decoder:
         logits: torch.Tensor,
     ) -> None:
         """Tell the drafter and the node budget what was verified."""
-        firsts = np.cumsum([0] + [len(walk.nodes) for walk in walks])
         taught = [i for i, plan in enumerate(plans) if counts[i] and self._drafts(plan.trajectory)]
         if not taught or self.drafter is None:
             return
+        walked, n_committed = [walks[i] for i in taught], [counts[i] for i in taught]
         if self.drafter.learns_from_rejected:
-            laws = all_laws([walks[i] for i in taught], logits)
+            laws = all_laws(walked, logits)
         else:
-            laws = [visited_laws(walks[i], counts[i], statistics.rows(firsts[i], firsts[i + 1])) for i in taught]
+            first_rows = list(accumulate((len(walk.nodes) for walk in walks), initial=0))
+            laws = visited_laws(walked, n_committed, statistics, [first_rows[i] for i in taught])
         names = [plans[i].trajectory.request.candidate_id for i in taught]
-        steps = [
-            verified_step(name, walks[i], counts[i], law) for i, name, law in zip(taught, names, laws, strict=True)
-        ]
+        steps = [verified_step(*step) for step in zip(names, walked, n_committed, laws, strict=True)]
         self.drafter.observe(steps)
         for i in taught:
             plans[i].trajectory.observe_from = plans[i].trajectory.length
@@ -352,7 +363,8 @@ class Decoder:
 
 def _prompt_key(trajectory: Trajectory) -> tuple[str, bytes]:
     request = trajectory.request
-    return request.scope, request.token_ids[: request.prompt_length].tobytes()
+    prompt = request.token_ids[: request.prompt_length].tobytes()
+    return request.scope, hashlib.blake2b(prompt, digest_size=16).digest()
 
 
 def _drawn(walk: Walk, self_certainties: FloatArray) -> list[int]:

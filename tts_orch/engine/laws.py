@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -186,10 +186,6 @@ class RawStatistics:
     top_log_probs: FloatArray
     confidences: FloatArray
     self_certainties: FloatArray
-
-    def rows(self, start: int, stop: int) -> RawStatistics:
-        """Return views of some rows."""
-        return RawStatistics(*(getattr(self, column.name)[start:stop] for column in fields(self)))
 
 
 def raw_statistics(logits: Tensor, k: int = 20) -> RawStatistics:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -15,20 +16,25 @@ from tts_orch.records import FloatArray, IntArray
 __all__ = ["all_laws", "verified_step", "visited_laws"]
 
 
-def visited_laws(walk: Walk, n_committed: int, statistics: RawStatistics) -> tuple[IntArray, FloatArray]:
-    """Return `[n, k]` ids and probabilities by node; rows of nodes that committed nothing are zero.
+def visited_laws(
+    walks: Sequence[Walk], counts: Sequence[int], statistics: RawStatistics, first_rows: Sequence[int]
+) -> list[tuple[IntArray, FloatArray]]:
+    """Return `[n, k]` ids and probabilities by node of each walk's tree; rows of nodes that committed nothing are zero.
 
     Args:
-        walk: the finished walk.
-        n_committed: tokens that it committed.
-        statistics: one row a visited node, in the walk's order.
+        walks: finished ones.
+        counts: tokens that each committed.
+        statistics: one row a visited node.
+        first_rows: where each walk's rows begin in them; they follow in the walk's order.
     """
-    shape = (walk.tree.n_nodes, statistics.top_ids.shape[1])
+    starts = np.cumsum([0] + [walk.tree.n_nodes for walk in walks])
+    parts = list(zip(walks, counts, starts.tolist(), first_rows, strict=False))
+    nodes = [start + node for walk, n, start, _ in parts for node in walk.nodes[:n]]
+    rows = [row + i for _, n, _, row in parts for i in range(n)]
+    shape = (int(starts[-1]), statistics.top_ids.shape[1])
     ids, probs = np.zeros(shape, np.int32), np.zeros(shape, np.float32)
-    nodes = walk.nodes[:n_committed]
-    ids[nodes] = statistics.top_ids[:n_committed]
-    probs[nodes] = np.exp(statistics.top_log_probs[:n_committed])
-    return ids, probs
+    ids[nodes], probs[nodes] = statistics.top_ids[rows], np.exp(statistics.top_log_probs[rows])
+    return [(ids[first:last], probs[first:last]) for first, last in pairwise(starts.tolist())]
 
 
 def all_laws(walks: Sequence[Walk], logits: torch.Tensor) -> list[tuple[IntArray, FloatArray]]:
