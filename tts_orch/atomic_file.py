@@ -24,4 +24,4 @@ def write_atomically(path: Path, content: str | bytes) -> None:
             os.fsync(file.fileno())
         temporary.replace(path)
     except OSError as error:
-        raise RunError(f"{path}: {error.strerror}; mend it and run the same command again to resume") from error
+        raise RunError(f"{path}: {error.strerror}; mend it and run the same command again") from error

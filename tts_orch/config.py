@@ -112,19 +112,20 @@ class DraftingConfig(Settings):
     draft_sampling: Literal["stochastic", "deterministic"] = "stochastic"
     """stand: draw candidates from the stored law, or take the most probable ones."""
     statistics_scope: Literal["request", "problem", "task", "run"] = "problem"
-    """Which candidates share draft statistics: none, those of a problem, of a domain of problems, or all."""
+    """Which candidates share draft statistics: none, those of a problem, of a domain of problems, or all. Workers tell each
+    other what they learn with stand only; other drafters share within a worker."""
     update_from_prefill: bool = True
     """stand: learn from the laws of the prompt."""
     update_from_accepted: bool = True
     """stand: learn from the laws of committed positions."""
-    update_from_rejected: bool = False
+    update_from_rejected: bool = True
     """stand: learn from the laws of draft nodes that were not accepted too."""
     stored_law: Literal["raw", "processed"] = "raw"
     """stand: keep the target's own law and process it at lookup, or keep it as processed by the sampling law."""
     unigram: bool = True
     """stand: back off to contexts of one token."""
     table_entries: int = Field(1 << 20, ge=1024)
-    """Contexts a draft table holds at most; the least used ones make room."""
+    """stand: contexts a draft table holds at most; the least used ones make room."""
 
     @field_validator("draft_tree")
     @classmethod
@@ -230,8 +231,9 @@ class RunConfig(Settings):
     the same tokens."""
 
     def to_yaml(self) -> str:
-        """Return the settings as a file that `load_config` reads."""
-        return yaml.safe_dump(self.model_dump(mode="json"), sort_keys=False)
+        """Return the settings as a file that `load_config` reads, and that names the problems from any working directory."""
+        settings = self.model_copy(update={"problems": self.problems.absolute()})
+        return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False)
 
 
 def load_config(path: Path) -> Mapping[str, Any]:

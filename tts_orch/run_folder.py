@@ -101,6 +101,18 @@ class RunFolder:
         done = {result.problem_id for result in self.results if self._is_complete(result)}
         return [problem for problem in self._problems if problem.id not in done]
 
+    @property
+    def half_done(self) -> list[Problem]:
+        """The problems that an earlier run was stopped in: with some of the candidates it wanted, and not with all."""
+        return [problem for problem in self.pending if self._n_settled(problem) < self.journal.n_finished[problem.id]]
+
+    def _n_settled(self, problem: Problem) -> int:
+        """Return how many finished candidates came by no stop: those of the latest result, or as many as wanted."""
+        n_finished, result = self.journal.n_finished[problem.id], self._results.get(problem.id)
+        if n_finished >= self._config.method.n:
+            return n_finished
+        return result.n_finished if result else 0
+
     def _is_complete(self, result: ProblemResult) -> bool:
         return not result.n_errors and self.journal.n_finished[result.problem_id] >= result.n_finished
 

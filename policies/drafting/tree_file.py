@@ -153,7 +153,9 @@ def read_learned_tree(path: Path) -> LearnedTree:
         raise ConfigError(f"{path}: {error.strerror}; {_ANOTHER}") from None
     except ValueError:
         raise ConfigError(f"{path}: not JSON; {_ANOTHER}") from None
-    version = values.get("format_version") if isinstance(values, dict) else None
+    if not isinstance(values, dict) or "format_version" not in values:
+        raise ConfigError(f"{path}: not a tree file; {_ANOTHER}")
+    version = values["format_version"]
     if version != _FORMAT:
         raise ConfigError(f"{path}: format_version is {version}, not {_FORMAT}; {_ANOTHER}")
     try:

@@ -10,15 +10,21 @@ import numpy as np
 import pytest
 
 from tests.toys import save_toy
-from tts_orch.bench.methods import METHODS, ablations, chosen_methods
+from tts_orch.bench.decoding import decode, new_decoder
+from tts_orch.bench.methods import METHODS, ablations, chosen_methods, scope_name
 from tts_orch.bench.plan import BenchPlan, quick, seconds_by_part, timing_cells
-from tts_orch.bench.recordings import first_problems
+from tts_orch.bench.recordings import first_tokens
+from tts_orch.bench.results import ResultFolder
 from tts_orch.bench.tables import tables
 from tts_orch.bench.trees import equal_tree, write_trees
-from tts_orch.bench.workloads import RANDOM_TEXT
+from tts_orch.bench.workloads import RANDOM_TEXT, random_prompts
 from tts_orch.cli import execute
+from tts_orch.config import DraftingConfig, EngineConfig
+from tts_orch.engine.cost_model import CostModel
+from tts_orch.engine.target import load_target
 from tts_orch.errors import ConfigError
 from tts_orch.policies.drafting.tree_file import read_tree
+from tts_orch.records import SamplingParams
 from tts_orch.replay.recording import Recording
 
 PROBLEMS = ["1 + 1 = ? 1 + 1 = 10. 1 + 1 =", "the box in the box is in the", "an a, an a, an a"]
@@ -89,14 +95,57 @@ def test_recordings_are_used_again(folder: Path) -> None:
     assert before == {path: path.stat().st_mtime_ns for path in before}
 
 
-def test_first_problems_cuts_outputs_and_keeps_their_laws(folder: Path) -> None:
+def test_a_cut_recording_is_what_a_smaller_limit_would_have_recorded(folder: Path) -> None:
     (path,) = (folder / "out/recordings").glob("alternating-*.npz")
     recording = Recording.load(path)
-    short = first_problems(recording, 2, 5)
-    assert short.problem_ids == recording.problem_ids[:2]
-    for cut, whole in zip(short.trajectories, recording.trajectories, strict=False):
+    assert recording.problem_ids == ["p0", "p1", "p2"]
+    chosen = recording.of_problems(["p2", "p0"])
+    short = first_tokens(chosen, 5)
+    assert short.problem_ids == ["p2", "p0"]
+    assert short.law.max_new_tokens == 5
+    for cut, whole in zip(short.trajectories, chosen.trajectories, strict=True):
         np.testing.assert_array_equal(cut.tokens, whole.tokens[:5])
-        assert len(cut.law_probs) == len(cut.tokens)
+        assert len(cut.law_probs) == len(cut.law_ids) == len(cut.tokens)
+
+
+def test_recordings_of_different_workloads_are_different_files(folder: Path) -> None:
+    results, plan = ResultFolder(folder / "out"), BenchPlan(out=folder / "out")
+    workloads = ["sums", "sums.jsonl", "a/sums.jsonl", "b/sums.jsonl", str(folder / "sums.jsonl")]
+    paths = [results.recording(plan, workload, 0.7) for workload in workloads]
+    assert len(set(paths)) == len(paths)
+    assert {path.parent for path in paths} == {results.recordings}
+
+
+def test_alternation_has_both_orders_of_the_same_tokens(folder: Path) -> None:
+    rows = results(folder)["alternation"]["rows"]
+    assert [row["order"] for row in rows[:2]] == ["one_by_one", "alternating"]
+    for row in rows:
+        assert len(row["by_index"]) == 2
+        assert [tau is None for tau in row["by_index"][0]] == [False, False, True, False, True]  # three problems
+    for one_by_one, alternating in zip(rows[::2], rows[1::2], strict=True):
+        if one_by_one["scope"] == "problem":  # and room for all tables: nobody hears of other problems
+            assert one_by_one["by_index"] == alternating["by_index"]
+            assert one_by_one["tau"] == alternating["tau"]
+
+
+def test_a_decoder_learns_costs_in_its_own_curve(folder: Path) -> None:
+    target = load_target(EngineConfig(target=str(folder / "toy"), threads=1))
+    costs = CostModel([1.0, 2.0], [1, 64])
+    decoder = new_decoder(target, None, EngineConfig(target="toy"), 1, costs)
+    prompt = random_prompts(1, target.vocab_size)[0]
+    decode(decoder, prompt, SamplingParams(max_new_tokens=3), [0], 1, seed=0, scope="a")
+    assert decoder.cost_model is not None
+    assert decoder.cost_model.table() != costs.table()
+    assert costs.table() == [(1, 1.0), (64, 2.0)]
+
+
+def test_scopes_are_those_of_the_statistics() -> None:
+    names = {
+        scope: scope_name(DraftingConfig(statistics_scope=scope), "p", 3, is_greedy=False)  # type: ignore[arg-type]
+        for scope in ("request", "problem", "task", "run")
+    }
+    assert names == {"request": "p/3", "problem": "p", "task": "all", "run": "all"}
+    assert scope_name(DraftingConfig(), "p", 3, is_greedy=True) == "all"
 
 
 def test_tables_of_some_parts_are_written_without_the_others(folder: Path) -> None:
@@ -130,6 +179,7 @@ def test_unknown_methods_and_workloads_are_one_line(folder: Path, capsys: pytest
         ({"temperatures": (0.0,)}, "one of them must be above 0"),
         ({"workloads": ("a",), "real_workloads": ("b",)}, "b is not among the workloads"),
         ({"nodes": ()}, "nodes"),
+        ({"real_problems": 6}, "at most as many as are recorded"),
     ],
 )
 def test_impossible_plans_are_one_line(tmp_path: Path, settings: dict[str, Any], message: str) -> None:

@@ -21,11 +21,13 @@ import pytest
 import yaml
 
 from tests.toys_decoder import ToyTokenizer
+from tts_orch.bench.plan import BenchPlan
 from tts_orch.cli import execute
-from tts_orch.cli.settings import run_options
+from tts_orch.cli.settings import run_options, setting_option
 from tts_orch.config import DraftingConfig, EngineConfig, LawConfig, RunConfig
 from tts_orch.errors import TargetError, WorkerLostError
 from tts_orch.records import Candidate, FinishReason, Problem, SearchResult
+from tts_orch.replay.recovery import FinishedRun
 from tts_orch.seeds import trajectory_seed
 from tts_orch.testing import fake_candidate
 
@@ -203,7 +205,7 @@ MISTAKES = [
         ["--draft-tree", "no.json", "--no-node-budget"],
         r"draft_tree: no\.json is no file; make one with `tts-orch tree opt",
     ),
-    (tree_file, ["--draft-tree", "tree.json", "--no-node-budget"], r"tree\.json: format_version is None"),
+    (tree_file, ["--draft-tree", "tree.json", "--no-node-budget"], r"tree\.json: not a tree file"),
     (tree_file, ["--draft-tree", "tree.json"], "draft_tree: node_budget chooses nodes by itself; turn it off"),
     (tree_file, ["--draft-tree", "tree.json", "--drafter", "anpd"], "draft_tree: only stand drafts by it, not anpd"),
     (None, ["--no-update-from-prefill", "--no-update-from-accepted"], "update_from_accepted: stand learns nothing"),
@@ -465,6 +467,18 @@ def test_resuming_under_rejection_says_what_is_promised_and_draws_anew(
     assert promise not in capsys.readouterr().out, "there was nothing left to draw"
 
 
+def test_where_no_problem_was_stopped_in_nothing_is_said(
+    fake: type[FakeOrchestrator], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    arguments = [*GOOD, "--verification", "rejection"]
+    monkeypatch.setattr(fake, "stop_after", 4)
+    assert execute(arguments) == 130, "between the two problems"
+    monkeypatch.setattr(fake, "stop_after", None)
+    assert execute(arguments) == 0
+    assert execute([*arguments, "-n", "6"]) == 0
+    assert "drawn anew" not in capsys.readouterr().out
+
+
 # ---- settings
 
 
@@ -473,6 +487,31 @@ def test_a_draft_tree_is_found_by_workers_elsewhere(fake: type[FakeOrchestrator]
     assert execute([*GOOD, "--draft-tree", "tree.json", "--no-node-budget"]) == 0
     assert fake.created[0]["engine"].draft_tree == Path.cwd() / "tree.json"
     assert yaml.safe_load(Path("out/config.yaml").read_text())["engine"]["draft_tree"] == str(Path.cwd() / "tree.json")
+
+
+@pytest.mark.parametrize(
+    ("options", "is_warned"), [(["--max-nodes", "81"], True), (["--max-nodes", "80"], False), ([], False)]
+)
+def test_a_tree_smaller_than_what_is_asked_for_is_remarked(
+    caplog: pytest.LogCaptureFixture, options: list[str], is_warned: bool
+) -> None:
+    assert execute([*GOOD, "--no-node-budget", *options]) == 0
+    assert ("default.json has only 80 nodes, and no more are drafted" in caplog.text) == is_warned
+
+
+def test_a_folder_of_a_run_finds_its_problems_from_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert execute(GOOD) == 0
+    folder = Path("out").absolute()
+    monkeypatch.chdir("/")
+    assert FinishedRun.read(folder).problems.keys() == {"a", "b"}
+
+
+def test_defaults_in_the_help_read_as_they_are_typed() -> None:
+    options = {option.name: option.help or "" for option in run_options()}
+    assert options["engine_node_budget"].endswith("[default: --node-budget]")
+    assert options["engine_table_entries"].startswith("stand: ")
+    workloads = setting_option("", ("workloads",), BenchPlan.model_fields["workloads"]).help or ""
+    assert workloads.endswith("[default: gsm8k_test, aime2024, math500, humaneval, mt_bench]")
 
 
 def test_a_dry_run_shows_how_drafts_are_made(capsys: pytest.CaptureFixture[str]) -> None:

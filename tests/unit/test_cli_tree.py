@@ -2,58 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import shlex
+import shutil
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from tests.finished_runs import N_PROBLEMS, N_TRAJECTORIES, finished_run
 from tests.toys import save_toy
 from tts_orch.cli import execute
 from tts_orch.cli.tree_steps import RunPart, decoded_steps
-from tts_orch.config import BestOfN, EngineConfig, LawConfig, RunConfig
-from tts_orch.engine.decoder import Decoder
-from tts_orch.engine.target import load_target
 from tts_orch.policies.drafting.tree_file import read_learned_tree
 from tts_orch.policies.drafting.tree_shape import heap_tree
-from tts_orch.records import Candidate, DecodeRequest, FinishReason
 from tts_orch.replay.recovery import FinishedRun
-from tts_orch.run_folder import RunFolder
-from tts_orch.seeds import trajectory_seed
-from tts_orch.tasks.problems import read_problems
-from tts_orch.tasks.prompts import render
-
-N_PROBLEMS, N_TRAJECTORIES = 4, 3
-
-
-def finished_run(folder: Path, target: Path, temperature: float = 0.7) -> Path:
-    """Decode some problems plainly and write their run folder."""
-    problems = folder.with_suffix(".jsonl")
-    lines = ({"id": f"p{number}", "prompt": f"the box {number} + {number} = "} for number in range(N_PROBLEMS))
-    problems.write_text("".join(json.dumps(line) + "\n" for line in lines))
-    config = RunConfig(
-        problems=problems,
-        engine=EngineConfig(target=str(target), drafter="none", kv_memory_gib=0.1),
-        method=BestOfN(n=N_TRAJECTORIES),
-        law=LawConfig(temperature=temperature, max_new_tokens=24),
-        template="raw",
-        out=folder,
-    )
-    model = load_target(config.engine)
-    with RunFolder(config, read_problems(problems)) as run:
-        run.begin({"weights": model.weights_id, "numerics": model.numerics}, [model.fingerprint])
-        decoder, law = Decoder(model, None, config.engine), config.law.sampling_params()
-        for problem in read_problems(problems):
-            prompt = render(problem, model.tokenizer, "raw")
-            for i in range(N_TRAJECTORIES):
-                seed, tokens = trajectory_seed(0, problem.id, [i]), []
-                decoder.submit(DecodeRequest("a", prompt, len(prompt), seed, law))
-                while not decoder.is_idle:
-                    tokens += [token for chunk in decoder.step() for token in chunk.token_ids.tolist()]
-                run.journal.record(Candidate(problem.id, (i,), seed, tuple(tokens), "", FinishReason.LENGTH))
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -66,8 +29,14 @@ def run(tmp_path_factory: pytest.TempPathFactory, target: Path) -> Path:
     return finished_run(tmp_path_factory.mktemp("runs") / "toy", target)
 
 
+@pytest.fixture(scope="module")
+def twin(run: Path) -> Path:
+    """Return another run, of the same tokens."""
+    return shutil.copytree(run, run.with_name("twin"))
+
+
 def test_a_tree_is_learned_and_shown(
-    run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    run: Path, twin: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = tmp_path / "tree.json"
     command = [
@@ -79,7 +48,7 @@ def test_a_tree_is_learned_and_shown(
         "--holdout",
         "0.25",
         "--measure-on",
-        str(run),
+        str(twin),
         "--out",
         str(out),
     ]
@@ -97,6 +66,7 @@ def test_a_tree_is_learned_and_shown(
     assert sum(learned.counts) > 0
     printed = capsys.readouterr().out
     assert f"--no-node-budget --max-nodes 12 --draft-tree {out}" in printed
+    assert f"learned from only {learned.verify_steps} verify steps: expect little of it" in printed
     assert execute(["tree", "show", str(out)]) == 0
     shown = capsys.readouterr().out
     assert "12 nodes, by level: " in shown
@@ -104,10 +74,10 @@ def test_a_tree_is_learned_and_shown(
     assert f"{learned.held_out[0].tau:.3f}" in shown
 
 
-def test_counts_and_taus_are_those_of_the_runs_tokens(run: Path, tmp_path: Path) -> None:
+def test_counts_and_taus_are_those_of_the_runs_tokens(run: Path, twin: Path, tmp_path: Path) -> None:
     """Each verify step commits what it accepted and one token more, so that counts add up to the tokens."""
     out = tmp_path / "tree.json"
-    options = ["--holdout", "0", "--initial-nodes", "30", "--nodes", "30", "--measure-on", str(run), "--out", str(out)]
+    options = ["--holdout", "0", "--initial-nodes", "30", "--nodes", "30", "--measure-on", str(twin), "--out", str(out)]
     assert execute(["tree", "optimize", str(run), *options]) == 0
     learned = read_learned_tree(out)
     finished = FinishedRun.read(run)
@@ -164,6 +134,19 @@ def test_runs_of_another_law_are_refused(
     assert capsys.readouterr().err.endswith(complaint)
 
 
+@pytest.mark.parametrize("again", [[], ["--measure-on"]], ids=["learned from", "measured on"])
+def test_a_run_counts_once(run: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], again: list[str]) -> None:
+    same = run.parent / "." / run.name
+    assert execute(["tree", "optimize", str(run), *again, f"{same}/", "--out", str(tmp_path / "tree.json")]) == 2
+    assert capsys.readouterr().err.endswith("given twice; a run is learned from once, or only measured on\n")
+
+
+def test_what_is_no_tree_file_is_called_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (file := tmp_path / "package.json").write_text('{"name": "x"}')
+    assert execute(["tree", "show", str(file)]) == 2
+    assert capsys.readouterr().err == f"tts-orch: {file}: not a tree file; give a file of `tts-orch tree optimize`\n"
+
+
 def test_the_tree_of_the_package_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["tree", "show"]) == 0
     assert "held out, gsm8k_train" in capsys.readouterr().out
@@ -175,6 +158,11 @@ def test_the_tree_of_the_package_is_shown(capsys: pytest.CaptureFixture[str]) ->
         (["optimize", "nowhere"], "nowhere: no manifest.json; give a folder of `tts-orch run`"),
         (["show", "nowhere.json"], "nowhere.json: No such file or directory; give a file of `tts-orch tree optimize`"),
         (["optimize", "nowhere", "--nodes", "0"], "0 is not in the range 1<=x<=1000"),
+        (
+            ["optimize", "nowhere", "--nodes", "9", "--initial-nodes", "8"],
+            "--nodes: 9 of 8 --initial-nodes; keep fewer",
+        ),
+        (["optimize", "nowhere", "--out", "nodir/t.json"], "nodir/t.json: there is no folder nodir; make it"),
     ],
 )
 def test_mistakes_are_one_line(command: list[str], complaint: str, capsys: pytest.CaptureFixture[str]) -> None:

@@ -14,6 +14,8 @@ from unittest.mock import create_autospec
 import pytest
 
 import tts_orch
+from tests.finished_runs import finished_run
+from tests.toys import save_toy
 from tts_orch.config import MajorityVote
 from tts_orch.orchestrator import Orchestrator
 from tts_orch.policies.search.majority_vote import majority_vote
@@ -22,6 +24,7 @@ from tts_orch.testing import FakeSearchContext, fake_candidate
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = str(ROOT / "examples" / "own_policy.py")
+DRAFTER = str(ROOT / "examples" / "own_drafter.py")
 Script = dict[tuple[int, ...], "str | Candidate | None"]
 
 
@@ -82,6 +85,23 @@ def test_example_runs_as_a_program(orchestrator: Any, capsys: pytest.CaptureFixt
     runpy.run_path(EXAMPLE)["main"]("What is 17 * 23?")
     assert capsys.readouterr().out == "391 by 2 candidates\n"
     orchestrator.assert_called_once_with(target="smollm2")
+
+
+def test_the_drafter_repeats_what_followed_the_last_token_last_time() -> None:
+    text = runpy.run_path(DRAFTER)["FollowedText"]()
+    text.append([5, 6, 7, 5, 8, 9])
+    assert text.draft(4).token.tolist() == [9], "9 is new"
+    text.append([5])
+    assert text.draft(2).token.tolist() == [5, 8, 9]
+    assert text.draft(9).token.tolist() == [5, 8, 9, 5]
+
+
+def test_the_drafter_is_measured_on_a_finished_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runpy.run_path(DRAFTER)["main"](str(finished_run(tmp_path / "run", save_toy(tmp_path / "toy"))))
+    (_, lookup), (name, tau) = (line.split(": ") for line in capsys.readouterr().out.splitlines())
+    assert name == "LastTime"
+    assert float(tau.split()[0]) > 1, "some of its drafts are right"
+    assert lookup.endswith("tokens committed per verify step")
 
 
 def test_block_of_the_readme_runs(orchestrator: Any, capsys: pytest.CaptureFixture[str]) -> None:

@@ -20,7 +20,8 @@ from tts_orch.cli import execute
 from tts_orch.config import RunConfig
 from tts_orch.errors import RunFolderError
 from tts_orch.policies.drafting.draft_size import FixedSize
-from tts_orch.policies.drafting.draft_tree import DraftTree, SlotSource, TrajectoryId, VerifiedStep
+from tts_orch.policies.drafting.draft_tree import DraftTree, SlotSource, TrajectoryId, TrajectoryStart, VerifiedStep
+from tts_orch.policies.drafting.tree_file import DEFAULT_TREE
 from tts_orch.records import Candidate, FinishReason, IntArray, SamplingParams
 from tts_orch.replay.acceptance import Acceptance
 from tts_orch.replay.measured_drafter import MeasuredDrafter
@@ -170,10 +171,12 @@ class TestReplayer:
         seen: list[list[int]] = []
 
         class Spy(FixedSize):
-            def draft(self, source: SlotSource, rooms: NDArray[np.int64], other_rows: int) -> list[DraftTree]:
+            def draft(
+                self, source: SlotSource, rooms: NDArray[np.int64], other_rows: int, n_roots: int
+            ) -> list[DraftTree]:
                 seen.append(rooms.tolist())
-                assert other_rows == 0
-                return super().draft(source, rooms, other_rows)
+                assert (other_rows, n_roots) == (0, len(rooms))
+                return super().draft(source, rooms, other_rows, n_roots)
 
         recorded = replace(recording({"a": [2, 1]}, prompt_length=4), max_context=max_context)
         list(replay(recorded, NoDrafts(), Spy(1), lockstep=2))
@@ -197,15 +200,18 @@ def branching_step(name: TrajectoryId, accepted: Sequence[int], n_committed: int
     )
 
 
+def one_token_step(name: TrajectoryId) -> VerifiedStep:
+    """Nothing drafted, one token committed."""
+    nothing = np.zeros((1, K), np.int32), np.zeros((1, K), np.float32)
+    return VerifiedStep(name, DraftTree.root_only(9), np.zeros(0, np.int32), np.zeros(1, np.int32), *nothing)
+
+
 class TestAcceptance:
     @pytest.fixture
     def tally(self) -> Acceptance:
-        root = DraftTree.root_only(9)
-        nothing = np.zeros((1, K), np.int32), np.zeros((1, K), np.float32)
-        undrafted = VerifiedStep("a/1", root, np.zeros(0, np.int32), np.zeros(1, np.int32), *nothing)
         tally = Acceptance()
         tally.add([branching_step("a/0", [1, 3], 3), branching_step("a/1", [2], 2)])
-        tally.add([branching_step("a/0", [], 1), undrafted])
+        tally.add([branching_step("a/0", [], 1), one_token_step("a/1")])
         tally.add([branching_step("a/0", [1], 1)])  # cut: no bonus token, and nothing was judged behind it
         return tally
 
@@ -285,6 +291,27 @@ class TestRecording:
         recorder = RecordingDrafter(OracleDrafter(continuations(recorded), block=2))
         list(replay(recorded, recorder, FixedSize(4), lockstep=2, order="alternating"))
         check_equal(recorder.recording(LAW, **SCALARS), recorded)  # type: ignore[arg-type]
+
+    def test_problems_stand_in_the_order_in_which_they_began(self) -> None:
+        recorder = RecordingDrafter()
+        for name in ("a/0", "b/0"):
+            recorder.start(TrajectoryStart(name, np.array([5], np.int32), name, 1, LAW))
+        for name in ("b/0", "a/0"):
+            recorder.observe([one_token_step(name)])
+            recorder.close(name)
+        recorded = recorder.recording(LAW, **SCALARS)  # type: ignore[arg-type]
+        assert recorded.problem_ids == ["a", "b"]
+
+    def test_what_was_cancelled_before_its_first_token_is_left_out(self, tmp_path: Path) -> None:
+        recorder = RecordingDrafter()
+        for name in ("a/0", "a/1"):
+            recorder.start(TrajectoryStart(name, np.array([5], np.int32), "a", 1, LAW))
+        recorder.observe([one_token_step("a/1")])
+        for name in ("a/0", "a/1"):
+            recorder.close(name)
+        recorded = recorder.recording(LAW, **SCALARS)  # type: ignore[arg-type]
+        assert [one.name for one in recorded.trajectories] == ["a/1"]
+        recorded.save(tmp_path / "it.npz")
 
     def test_unfinished_trajectories_are_left_out(self) -> None:
         recorded = recording({"a": [3, 9]})
@@ -466,3 +493,36 @@ class TestCommand:
         costs.write_text(content)
         assert execute(["replay", str(folder), "--node-budget", "--cost-curve", str(costs)]) == 2
         assert f"tts-orch: {costs}: no cost curve; give" in capsys.readouterr().err
+
+    def test_a_draft_tree_goes_to_the_drafter_that_has_one(self, folder: Path, tmp_path: Path) -> None:
+        report = tmp_path / "report.json"
+        arguments = [
+            "--drafter",
+            "anpd",
+            "--drafter",
+            "stand",
+            "--draft-tree",
+            str(DEFAULT_TREE),
+            "--json",
+            str(report),
+        ]
+        assert execute(["replay", str(folder), *arguments]) == 0
+        settings = {name: of["settings"] for name, of in json.loads(report.read_text())["drafters"].items()}
+        assert (settings["anpd"]["draft_tree"], settings["stand"]["draft_tree"]) == (None, str(DEFAULT_TREE.resolve()))
+
+    @pytest.mark.parametrize(
+        ("arguments", "complaint"),
+        [
+            (["--drafter", "anpd", "--draft-tree", str(DEFAULT_TREE)], "only stand drafts by it, not anpd"),
+            (["--node-budget", "--draft-tree", str(DEFAULT_TREE)], "chooses nodes by itself; leave one of both out"),
+            (["--cost-curve", str(DEFAULT_TREE)], "only --node-budget reads it; add that, or leave the curve out"),
+            (["--json", "nodir/x.json"], "nodir/x.json: there is no folder nodir; make it, or name another file"),
+        ],
+    )
+    def test_settings_that_do_not_go_together_are_one_line(
+        self, folder: Path, arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+    ) -> None:
+        assert execute(["replay", str(folder), *arguments]) == 2
+        error = capsys.readouterr().err
+        assert complaint in error
+        assert error.count("\n") == 1

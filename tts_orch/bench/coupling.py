@@ -35,7 +35,6 @@ def aligned_laws(
         law_probs: `[n, k]` their probabilities.
         draft_ids: `[n, m]` ids of the draft's law, -1 where a position has fewer.
         draft_probs: `[n, m]` their probabilities, 0 where there is no id.
-
         tokens: `[n]` committed tokens.
 
     Returns:

@@ -7,6 +7,7 @@ from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from tts_orch.bench.methods import cost_model
 from tts_orch.bench.workloads import Prompt
 from tts_orch.config import EngineConfig
 from tts_orch.engine.cost_model import CostModel
@@ -49,11 +50,12 @@ class Decoded:
 
 
 def new_decoder(
-    target: Target, drafter: Drafter | None, config: EngineConfig, batch: int, cost_model: CostModel | None = None
+    target: Target, drafter: Drafter | None, config: EngineConfig, batch: int, costs: CostModel | None = None
 ) -> Decoder:
-    """Return a decoder for so many trajectories at a time."""
+    """Return a decoder for so many trajectories at a time; what it learns of `costs` it learns in a copy of its own."""
     limits = {"max_batch": batch, "kv_memory_gib": _KV_MEMORY_GIB}
-    return Decoder(target, drafter, config.model_copy(update=limits), cost_model)
+    own_costs = cost_model(costs.table()) if costs else None
+    return Decoder(target, drafter, config.model_copy(update=limits), own_costs)
 
 
 def decode(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,13 +15,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts_orch.config import DraftingConfig
+from tts_orch.engine.cost_model import CostModel
 from tts_orch.errors import ConfigError
 from tts_orch.policies.drafting.draft_size import DraftSize, FixedSize
 from tts_orch.policies.drafting.draft_tree import Drafter
 from tts_orch.policies.drafting.node_budget import NodeBudget
 from tts_orch.policies.drafting.registry import make_drafter
 
-__all__ = ["METHODS", "Method", "ablations", "chosen_methods", "draft_size", "new_drafter"]
+__all__ = [
+    "METHODS",
+    "Method",
+    "ablations",
+    "chosen_methods",
+    "cost_model",
+    "draft_size",
+    "learns_from_rejected",
+    "new_drafter",
+    "scope_name",
+]
+
+_ANY_VOCABULARY: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,3 +124,26 @@ def draft_size(
     if not config.node_budget:
         return FixedSize(config.max_nodes)
     return NodeBudget(drafter.priors, seconds, config.max_nodes)
+
+
+def cost_model(table: Sequence[tuple[int, float]]) -> CostModel:
+    """Return a new model of what passes cost, from (rows, seconds) as `CostModel.table` has them."""
+    rows, seconds = zip(*table, strict=True)
+    return CostModel(seconds, rows)
+
+
+@cache
+def learns_from_rejected(config: DraftingConfig) -> bool:
+    """Whether the laws of rejected nodes matter, which no recording has."""
+    small = config.model_copy(update={"table_entries": 1024})
+    drafter = new_drafter(small, _ANY_VOCABULARY)
+    return drafter is not None and drafter.learns_from_rejected
+
+
+def scope_name(config: DraftingConfig, problem_id: str, index: int, *, is_greedy: bool) -> str:
+    """Return which statistics a trajectory shares; greedy ones of a problem are all equal, so they share over problems."""
+    if config.statistics_scope == "request":
+        return f"{problem_id}/{index}"
+    if config.statistics_scope == "problem" and not is_greedy:
+        return problem_id
+    return "all"

@@ -10,23 +10,20 @@ from itertools import product
 from pathlib import Path
 from typing import Final
 
-import numpy as np
-
-from tts_orch.bench.methods import Method, ablations, chosen_methods, draft_size, new_drafter
+from tts_orch.bench.alternation import alternation_rows
+from tts_orch.bench.methods import Method, ablations, chosen_methods, learns_from_rejected
 from tts_orch.bench.offline_cells import coupling_rows, overlap_rows
 from tts_orch.bench.plan import ALTERNATING, BenchPlan
-from tts_orch.bench.replay_cells import ReplayCell, learns_from_rejected, run_cells
+from tts_orch.bench.replay_cells import ReplayCell, run_cells
 from tts_orch.bench.results import ResultFolder
 from tts_orch.bench.trees import write_trees
 from tts_orch.config import DraftingConfig
 from tts_orch.errors import ConfigError
 from tts_orch.json_lines import JsonObject
 from tts_orch.replay.recording import Recording
-from tts_orch.replay.replayer import replay
 
 __all__ = ["OfflineParts"]
 
-_BLOCKS: Final = 10
 _TABLE_ENTRIES: Final = (1 << 20, 10_000)
 
 
@@ -140,26 +137,11 @@ class OfflineParts:
         return Recording.load(self.folder.recording(self.plan, workload, self.plan.highest_temperature))
 
     def alternation(self) -> JsonObject:
-        """Return tau over the stream of many problems that take turns, by tenths of its verify steps."""
+        """Return tau of first and later trajectories while many problems take turns, and while they do not."""
         recording, rows = self._recording(ALTERNATING), []
         for scope, entries in product(("problem", "run"), _TABLE_ENTRIES):
             settings = {"statistics_scope": scope, "table_entries": entries, "node_budget": False}
             config = DraftingConfig(max_nodes=self.plan.compared_nodes, **settings)
-            rows.append({"scope": scope, "table_entries": entries, "by_tenth": _tau_by_tenth(recording, config)})
+            key = {"scope": scope, "table_entries": entries}
+            rows += [{**key, **row} for row in alternation_rows(recording, config)]
         return {"rows": rows, "problems": len(recording.problem_ids), "trajectories": len(recording.trajectories)}
-
-
-def _tau_by_tenth(recording: Recording, config: DraftingConfig) -> list[float]:
-    drafter = new_drafter(config, recording.vocabulary_size)
-    if drafter is None:
-        raise ValueError(f"{config.drafter}: drafts nothing")
-    is_shared = config.statistics_scope == "run"
-    passes = replay(
-        recording,
-        drafter,
-        draft_size(config, drafter, lambda rows: rows),
-        order="alternating",
-        scope_of=lambda one: "all" if is_shared else one.problem_id,
-    )
-    committed = [len(step.committed) for steps in passes for step in steps]
-    return [float(block.mean()) for block in np.array_split(committed, _BLOCKS) if len(block)]

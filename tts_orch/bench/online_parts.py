@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import platform
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Final, cast
 
 import torch
 
-from tts_orch.bench.methods import METHODS, Method, ablations, chosen_methods
+from tts_orch.bench.methods import METHODS, ablations, chosen_methods, learns_from_rejected
 from tts_orch.bench.offline_cells import SIBLINGS
 from tts_orch.bench.offline_parts import OfflineParts
 from tts_orch.bench.plan import ALTERNATING, BenchPlan, timing_cells
 from tts_orch.bench.real_cells import RealRun, depth_for
-from tts_orch.bench.recordings import first_problems, record
-from tts_orch.bench.replay_cells import learns_from_rejected, replay_row
+from tts_orch.bench.recordings import first_tokens, record
+from tts_orch.bench.replay_cells import replayed
 from tts_orch.bench.results import ResultFolder
 from tts_orch.bench.timing_cells import timing_row
 from tts_orch.bench.trees import equal_tree
@@ -121,25 +121,27 @@ class OnlineParts:
 
     def _real_methods(self, workload: str, prompts: Sequence[Prompt]) -> list[JsonObject]:
         """Return a row a method on the same problems: real where replay is not exact, replayed where it is."""
-        offline, rows = OfflineParts(self.plan, self.folder, self.report), []
-        choices = [method for method in ablations() if method.name == "from_rejected"]
-        for method in (*chosen_methods(self.plan.methods), *choices):
-            config = method.config(self.plan.compared_nodes, offline.trees)
-            if config.drafter == "none":
-                continue
-            is_real = learns_from_rejected(config)
-            figures = self._run.row(config, prompts) if is_real else self._replayed(offline, method, workload)
-            row = {"workload": workload, "method": method.name, "label": method.label, "is_real": is_real}
-            rows.append({**row, "nodes": self.plan.compared_nodes, **figures})
-            self.report(f"{workload}, {method.label}, {'real' if is_real else 'replay'}: tau {rows[-1]['tau']:.2f}")
+        plan, offline = self.plan, OfflineParts(self.plan, self.folder, self.report)
+        methods = [*chosen_methods(plan.methods), *(method for method in ablations() if method.name == "from_rejected")]
+        cells = [
+            offline.cell(method, (workload,), plan.highest_temperature, plan.compared_nodes)
+            for method in methods
+            if method.settings["drafter"] != "none"
+        ]
+        recording, rows = self._cut(workload, prompts), []
+        for cell in cells:
+            is_real = learns_from_rejected(cell.config)
+            figures = self._run.row(cell.config, prompts) if is_real else replayed(cell, recording)
+            rows.append({**cell.key, "is_real": is_real, **figures})
+            how = "real" if is_real else "replay"
+            self.report(f"{workload}, {cell.key['label']}, {how}: tau {figures['tau']:.2f}")
         return rows
 
-    def _replayed(self, offline: OfflineParts, method: Method, workload: str) -> JsonObject:
-        plan = self.plan
-        cell = offline.cell(method, (workload,), plan.highest_temperature, plan.compared_nodes)
-        short = self.folder.recordings / f"{workload}-real.npz"
-        first_problems(Recording.load(cell.recordings[0]), plan.real_problems, plan.real_tokens).save(short)
-        return replay_row(replace(cell, recordings=(short,)))
+    def _cut(self, workload: str, prompts: Sequence[Prompt]) -> Recording:
+        """Return what the recording of a workload has of a real run's trajectories."""
+        recording = Recording.load(self.folder.recording(self.plan, workload, self.plan.highest_temperature))
+        problem_ids = [prompt.problem_id for prompt in prompts]
+        return first_tokens(recording.of_problems(problem_ids), self.plan.real_tokens)
 
     def _real_siblings(self, workload: str, prompts: Sequence[Prompt]) -> list[JsonObject]:
         """Return tau of both verification rules on the same trees of equal siblings."""

@@ -115,6 +115,8 @@ class BenchPlan(Settings):
         missing = set(self.real_workloads) - set(self.workloads)
         if missing:
             raise ValueError(f"real_workloads: {min(missing)} is not among the workloads")
+        if self.real_problems > self.problems_per_workload or self.real_tokens > self.max_new_tokens:
+            raise ValueError("real_problems, real_tokens: at most as many as are recorded, to compare with")
         return self
 
     @property
@@ -173,7 +175,7 @@ def seconds_by_part(plan: BenchPlan, n_methods: int, n_ablations: int) -> dict[P
         "ablation": n_ablations * tokens / _REPLAY_RATE,
         "overlap": tokens / 100_000,
         "coupling": tokens / 2000,
-        "alternation": 4 * alternating / _REPLAY_RATE,
+        "alternation": 8 * alternating / _REPLAY_RATE,
         "real": 12 * real / _REAL_RATE,
         "timing": timed,
     }

@@ -48,7 +48,9 @@ def _tau_by_index(axes: Any, result: JsonObject) -> None:
     for label, rows in _largest(result):
         curve = _mean_curve([row["tau_by_index"] for row in rows])
         axes.plot(range(1, len(curve) + 1), curve, label=label, marker="o", markersize=3)
-    _name(axes, "trajectory", "tau", f"tau by trajectory index, {_most_nodes(result)} nodes, mean over workloads")
+    _name(
+        axes, "trajectory", "tau", f"tau by trajectory index, at most {_most_nodes(result)} nodes, mean over workloads"
+    )
 
 
 def _tau_by_index_real(axes: Any, result: JsonObject) -> None:
@@ -59,7 +61,7 @@ def _tau_by_index_real(axes: Any, result: JsonObject) -> None:
         axes,
         "trajectory",
         "tau",
-        f"tau by trajectory index, {_most_nodes(result)} nodes, real runs and replays of the same",
+        f"tau by trajectory index, at most {_most_nodes(result)} nodes, real runs and replays of the same",
     )
 
 
@@ -88,7 +90,7 @@ def _acceptance_by_depth(axes: Any, result: JsonObject) -> None:
         axes,
         "depth",
         "P(accepted length >= depth)",
-        f"acceptance by depth, {_most_nodes(result)} nodes, mean over workloads",
+        f"acceptance by depth, at most {_most_nodes(result)} nodes, mean over workloads",
     )
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import product
 
 from tts_orch.bench.decoding import decode, new_decoder
-from tts_orch.bench.methods import new_drafter
+from tts_orch.bench.methods import new_drafter, scope_name
 from tts_orch.bench.replay_cells import acceptance_row
 from tts_orch.bench.workloads import Prompt
 from tts_orch.config import DraftingConfig, EngineConfig
@@ -56,9 +57,9 @@ class RealRun:
         measured = MeasuredDrafter(drafter)
         config = self._config.model_copy(update=drafting.model_dump())
         decoder = new_decoder(self._target, measured, config, 1, self._cost_model)
-        for prompt in prompts:
-            scope = prompt.problem_id if drafting.statistics_scope == "problem" else "all"
-            decode(decoder, prompt, self._law, range(self._trajectories), 1, seed=self._seed, scope=scope)
+        for prompt, index in product(prompts, range(self._trajectories)):
+            scope = scope_name(drafting, prompt.problem_id, index, is_greedy=self._law.temperature == 0)
+            decode(decoder, prompt, self._law, [index], 1, seed=self._seed, scope=scope)
         return acceptance_row(measured)
 
 

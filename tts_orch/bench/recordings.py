@@ -14,7 +14,7 @@ from tts_orch.records import SamplingParams
 from tts_orch.replay.recorder import RecordingDrafter
 from tts_orch.replay.recording import Recording
 
-__all__ = ["first_problems", "merged", "record"]
+__all__ = ["first_tokens", "record"]
 
 _BATCH: Final = 16
 
@@ -40,20 +40,11 @@ def record(
     )
 
 
-def first_problems(recording: Recording, n: int, length: int) -> Recording:
-    """Return the first `n` problems with at most `length` output tokens of each trajectory."""
-    problems = set(recording.problem_ids[:n])
-    kept = [
-        replace(one, tokens=one.tokens[:length], law_ids=one.law_ids[:length], law_probs=one.law_probs[:length])
+def first_tokens(recording: Recording, n: int) -> Recording:
+    """Return what would have been recorded with a length limit of at most `n` output tokens."""
+    cut = [
+        replace(one, tokens=one.tokens[:n], law_ids=one.law_ids[:n], law_probs=one.law_probs[:n])
         for one in recording.trajectories
-        if one.problem_id in problems
     ]
-    law = replace(recording.law, max_new_tokens=min(length, recording.law.max_new_tokens))
-    return replace(recording, law=law, trajectories=kept)
-
-
-def merged(recordings: Sequence[Recording]) -> Recording:
-    """Return several recordings of one target and one law as a single one."""
-    laws = {problem: laws for recording in recordings for problem, laws in recording.prompt_laws.items()}
-    trajectories = [one for recording in recordings for one in recording.trajectories]
-    return replace(recordings[0], prompt_laws=laws, trajectories=trajectories)
+    law = replace(recording.law, max_new_tokens=min(n, recording.law.max_new_tokens))
+    return replace(recording, law=law, trajectories=cut)

@@ -3,27 +3,24 @@
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
 
-from tts_orch.bench.methods import draft_size, new_drafter
-from tts_orch.bench.recordings import merged
+from tts_orch.bench.methods import cost_model, draft_size, new_drafter, scope_name
 from tts_orch.config import DraftingConfig
-from tts_orch.engine.cost_model import CostModel
 from tts_orch.json_lines import JsonObject
 from tts_orch.replay.acceptance import Acceptance
 from tts_orch.replay.measured_drafter import MeasuredDrafter
-from tts_orch.replay.recording import RecordedTrajectory, Recording
-from tts_orch.replay.replayer import replay
+from tts_orch.replay.recording import Recording
+from tts_orch.replay.replayer import ScopeOf, replay
 
-__all__ = ["ReplayCell", "acceptance_row", "learns_from_rejected", "replay_row", "run_cells", "scope_of"]
+__all__ = ["ReplayCell", "acceptance_row", "replay_row", "replayed", "run_cells", "scope_of"]
 
 _COUNTS: Final = (1, 4, 8, 16)  # trajectories
-_ANY_VOCABULARY: Final = 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,17 +53,20 @@ def run_cells(cells: Sequence[ReplayCell], workers: int) -> Iterator[JsonObject]
 
 def replay_row(cell: ReplayCell) -> JsonObject:
     """Replay a cell and return its figures."""
-    recording = merged([_load(path) for path in cell.recordings])
+    return {**cell.key, **replayed(cell, Recording.joined([_load(path) for path in cell.recordings]))}
+
+
+def replayed(cell: ReplayCell, recording: Recording) -> JsonObject:
+    """Replay the drafter of a cell on a recording and return its figures."""
     drafter = new_drafter(cell.config, recording.vocabulary_size)
     if drafter is None:
-        return {**cell.key, **_plain(recording)}
+        return _plain(recording)
     measured = MeasuredDrafter(drafter)
-    knots, seconds = zip(*cell.cost_curve, strict=True)
-    size = draft_size(cell.config, measured, CostModel(seconds, knots).seconds)
-    scope = scope_of(cell.config, is_greedy=recording.law.temperature == 0)
-    for _ in replay(recording, measured, size, lockstep=cell.lockstep, scope_of=scope):
+    size = draft_size(cell.config, measured, cost_model(cell.cost_curve).seconds)
+    scopes = scope_of(cell.config, is_greedy=recording.law.temperature == 0)
+    for _ in replay(recording, measured, size, lockstep=cell.lockstep, scope_of=scopes):
         pass
-    return {**cell.key, **acceptance_row(measured)}
+    return acceptance_row(measured)
 
 
 def acceptance_row(measured: MeasuredDrafter) -> JsonObject:
@@ -106,19 +106,9 @@ def _plain(recording: Recording) -> JsonObject:
     }
 
 
-def scope_of(config: DraftingConfig, *, is_greedy: bool) -> Callable[[RecordedTrajectory], str]:
-    """Return which trajectories share statistics; greedy ones of a problem are all equal, so they share over problems."""
-    if config.statistics_scope == "request":
-        return lambda one: one.name
-    if config.statistics_scope == "problem" and not is_greedy:
-        return lambda one: one.problem_id
-    return lambda one: "all"
-
-
-def learns_from_rejected(config: DraftingConfig) -> bool:
-    """Whether the laws of rejected nodes matter, which no recording has."""
-    drafter = new_drafter(config, _ANY_VOCABULARY)
-    return drafter is not None and drafter.learns_from_rejected
+def scope_of(config: DraftingConfig, *, is_greedy: bool) -> ScopeOf:
+    """Return which statistics recorded trajectories share."""
+    return lambda one: scope_name(config, one.problem_id, one.index, is_greedy=is_greedy)
 
 
 @lru_cache(maxsize=8)

@@ -22,13 +22,13 @@ def replay_tables(rows: Sequence[JsonObject]) -> Iterator[str]:
         sequential = [row for row in here if row["lockstep"] == 1]
         largest = [row for row in sequential if row["nodes"] == most]
         yield f"### T = {temperature:g}\n"
-        yield f"tau at {most} nodes, one trajectory after another:\n"
+        yield f"tau with at most {most} nodes, one trajectory after another:\n"
         yield pivot(largest, "label", "workload", "tau", mean=True)
         yield "tau over the first trajectories of each problem:\n"
         yield _by_count(largest)
         yield "tau by nodes:\n"
         yield pivot(sequential, "label", "nodes", "tau")
-        yield f"tau by trajectories in lockstep, {most} nodes:\n"
+        yield f"tau by trajectories in lockstep, at most {most} nodes:\n"
         yield pivot([row for row in here if row["nodes"] == most], "label", "lockstep", "tau")
         yield "Acceptance by depth, P(accepted length >= d):\n"
         yield _by_depth(largest)

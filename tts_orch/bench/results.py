@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
+from re import fullmatch
 
 from tts_orch.atomic_file import write_atomically
 from tts_orch.bench.plan import ALTERNATING, PARTS, BenchPlan, Part
@@ -46,8 +48,7 @@ class ResultFolder:
         else:
             trajectories = plan.trajectories if temperature > 0 else 1
             sizes = (plan.problems_per_workload, trajectories, plan.max_new_tokens)
-        name = Path(workload).name.split(".")[0]
-        return self.recordings / f"{name}-T{temperature:g}-{'x'.join(map(str, sizes))}-s{plan.seed}.npz"
+        return self.recordings / f"{_file_name(workload)}-T{temperature:g}-{'x'.join(map(str, sizes))}-s{plan.seed}.npz"
 
     def write_part(self, part: Part, result: JsonObject) -> None:
         """Keep what a part found, in place of what it found before."""
@@ -61,6 +62,14 @@ class ResultFolder:
         """Write all results as one file, and the tables."""
         write_atomically(self.path / "results.json", _json(dict(self.read())))
         write_atomically(self.path / "tables.md", tables)
+
+
+def _file_name(workload: str) -> str:
+    """Return a name of its own for every workload; those that are no plain names are told apart by a digest."""
+    if fullmatch(r"[\w-]+", workload):
+        return workload
+    digest = hashlib.blake2b(workload.encode(), digest_size=4).hexdigest()
+    return f"{Path(workload).name.split('.')[0]}-{digest}"
 
 
 def _json(value: object) -> str:

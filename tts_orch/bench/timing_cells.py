@@ -1,13 +1,13 @@
 """Speed with and without drafts, problem by problem in turn: drafted, plain, and plain again for the band of chance.
 
 The bound is what acceptance and the measured cost of passes allow: the cost of all plain passes over the cost of all
-drafted passes, by the rows they really had. For one trajectory that is `tau * T1 / Tv`. The share of it that was reached
-says what drafting, verification and learning cost.
+drafted passes, by the rows they really had and one cost curve, measured before any of them. For one trajectory that is
+`tau * T1 / Tv`. The share of it that was reached says what drafting, verification and learning cost.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
@@ -64,35 +64,49 @@ def timing_row(
     Raises:
         RunError: drafted and plain tokens differ though numerics are bitwise.
     """
-    cost_model = target.measure_cost(cell.batch)
-    variants = _variants(target, config, drafting, cell.batch, cost_model)
+    costs = target.measure_cost(cell.batch)
+    variants = _variants(target, config, drafting, cell.batch, costs)
     for variant in variants.values():  # compile, allocate, touch memory
         decode(variant.decoder, prompts[-1], law, [0], cell.batch, seed=seed + 1, scope="warm-up")
         variant.decoder.close_scope("warm-up")
-    before = {name: variant.decoder.statistics() for name, variant in variants.items()}
-    measured: dict[str, list[Decoded]] = {name: [] for name in variants}
-    for turn, prompt in enumerate(prompts):
-        names = list(variants)
-        for name in names[turn % len(names) :] + names[: turn % len(names)]:
-            measured[name].append(_timed(variants[name], prompt, law, cell, seed))
-        if target.numerics == "bitwise":
-            _check_equal(prompt, measured)
-        rates = "  ".join(f"{name} {values[-1].rate:.0f}" for name, values in measured.items())
-        report(f"{cell.label}: {turn + 1}/{len(prompts)}  tokens/s {rates}")
-    times = _milliseconds(before[DRAFTED], variants[DRAFTED].decoder.statistics())
-    return {**asdict(cell), "label": cell.label, **_figures(measured, cost_model), "milliseconds_a_pass": times}
+    before = variants[DRAFTED].decoder.statistics()
+    measured = _measured(variants, cell, prompts, law, seed, report)
+    times = _milliseconds(before, variants[DRAFTED].decoder.statistics())
+    return {**asdict(cell), "label": cell.label, **_figures(measured, costs), "milliseconds_a_pass": times}
 
 
 def _variants(
-    target: Target, config: EngineConfig, drafting: DraftingConfig, batch: int, cost_model: CostModel
+    target: Target, config: EngineConfig, drafting: DraftingConfig, batch: int, costs: CostModel
 ) -> dict[str, _Variant]:
     drafter = new_drafter(drafting, target.vocab_size)
     drafted = config.model_copy(update=drafting.model_dump())
     return {
-        DRAFTED: _Variant(new_decoder(target, drafter, drafted, batch, cost_model), is_warmed=True),
+        DRAFTED: _Variant(new_decoder(target, drafter, drafted, batch, costs), is_warmed=True),
         PLAIN: _Variant(new_decoder(target, None, config, batch), is_warmed=False),
         AGAIN: _Variant(new_decoder(target, None, config, batch), is_warmed=False),
     }
+
+
+def _measured(
+    variants: Mapping[str, _Variant],
+    cell: TimingCell,
+    prompts: Sequence[Prompt],
+    law: SamplingParams,
+    seed: int,
+    report: Callable[[str], None],
+) -> dict[str, list[Decoded]]:
+    """Decode every problem with every variant, another one first each turn."""
+    names, is_bitwise = list(variants), variants[PLAIN].decoder.target.numerics == "bitwise"
+    measured: dict[str, list[Decoded]] = {name: [] for name in names}
+    for turn, prompt in enumerate(prompts):
+        for place in range(len(names)):
+            name = names[(turn + place) % len(names)]
+            measured[name].append(_timed(variants[name], prompt, law, cell, seed))
+        if is_bitwise:
+            _check_equal(prompt, measured)
+        rates = "  ".join(f"{name} {values[-1].rate:.0f}" for name, values in measured.items())
+        report(f"{cell.label}: {turn + 1}/{len(prompts)}  tokens/s {rates}")
+    return measured
 
 
 def _timed(variant: _Variant, prompt: Prompt, law: SamplingParams, cell: TimingCell, seed: int) -> Decoded:
@@ -113,21 +127,21 @@ def _check_equal(prompt: Prompt, measured: dict[str, list[Decoded]]) -> None:
         raise RunError(f"{prompt.problem_id}: tokens with and without drafts differ, which `bitwise` numerics rule out")
 
 
-def _figures(measured: dict[str, list[Decoded]], cost_model: CostModel) -> JsonObject:
+def _figures(measured: dict[str, list[Decoded]], costs: CostModel) -> JsonObject:
     rates = {name: [decoded.rate for decoded in values] for name, values in measured.items()}
     ratio = ratio_interval(rates[DRAFTED], rates[PLAIN])
     band = ratio_interval(rates[AGAIN], rates[PLAIN])
-    costs = {name: _cost(values, cost_model) for name, values in measured.items()}
+    estimates = {name: _cost(values, costs) for name, values in measured.items()}
     drafted, n_tokens = measured[DRAFTED], sum(decoded.n_tokens for decoded in measured[DRAFTED])
     rows = float(np.mean([rows for decoded in drafted for rows in decoded.pass_rows]))
     total = _seconds(measured[PLAIN]) / _seconds(drafted)
-    bound = costs[PLAIN] / costs[DRAFTED]
+    bound = estimates[PLAIN] / estimates[DRAFTED]
     return {
         "pairs": len(drafted),
         "tokens": n_tokens,
         "tau": n_tokens / sum(decoded.verify_steps for decoded in drafted),
         "rows_a_pass": rows,
-        "tv_over_t1": float(cost_model.seconds(rows) / cost_model.seconds(1.0)),
+        "tv_over_t1": float(costs.seconds(rows) / costs.seconds(1.0)),
         "tokens_per_second": {name: n_tokens / _seconds(values) for name, values in measured.items()},
         "ratio": total,
         "median_ratio": _named(ratio),
@@ -135,8 +149,8 @@ def _figures(measured: dict[str, list[Decoded]], cost_model: CostModel) -> JsonO
         "is_slower": is_slower(ratio, band),
         "bound": bound,
         "share_of_bound": total / bound,
-        "plain_share_of_cost": costs[PLAIN] / _seconds(measured[PLAIN]),
-        "cost_curve": [(rows, seconds) for rows, seconds in cost_model.table()],
+        "plain_share_of_cost": estimates[PLAIN] / _seconds(measured[PLAIN]),
+        "cost_curve": costs.table(),
     }
 
 
@@ -144,10 +158,10 @@ def _seconds(values: Sequence[Decoded]) -> float:
     return sum(decoded.seconds for decoded in values)
 
 
-def _cost(values: Sequence[Decoded], cost_model: CostModel) -> float:
+def _cost(values: Sequence[Decoded], costs: CostModel) -> float:
     """Return what all passes cost by the measured curve, in seconds."""
     rows = np.array([rows for decoded in values for rows in decoded.pass_rows if rows], np.float64)
-    return float(cost_model.seconds(rows).sum())
+    return float(costs.seconds(rows).sum())
 
 
 def _named(interval: RatioInterval) -> JsonObject:

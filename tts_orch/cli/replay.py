@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, get_args
 
 import click
 
+from tts_orch.cli.output_file import OutputFile
 from tts_orch.cli.settings import SectionedCommand, drafting_options, given_settings
+from tts_orch.cli.tree_choice import check_tree
 from tts_orch.config import DrafterName, DraftingConfig
+from tts_orch.errors import ConfigError
 
 if TYPE_CHECKING:
     from tts_orch.replay.replayer import ProblemOrder
@@ -49,7 +53,7 @@ _NO_OPTIONS: Final = ("drafter", "verification", "node_budget")
     type=click.Path(path_type=Path, exists=True, dir_okay=False),
     help="What passes cost for --node-budget, a JSON list of [rows, seconds] pairs; without it the target is measured here.",
 )
-@click.option("--json", "json_file", type=click.Path(path_type=Path), help="Write all figures to this file too.")
+@click.option("--json", "json_file", type=OutputFile(), help="Write all figures to this file too.")
 @click.pass_context
 def replay(
     context: click.Context,
@@ -80,7 +84,19 @@ def replay(
     """  # noqa: D301
     from tts_orch.cli.replaying import ReplaySettings, replay_run  # loaded late: --help must not wait for it
 
-    drafting = given_settings(context).get("drafting", {})
-    configs = {name: DraftingConfig(drafter=name, node_budget=node_budget, **drafting) for name in drafters}
+    if cost_curve and not node_budget:
+        raise ConfigError("--cost-curve: only --node-budget reads it; add that, or leave the curve out")
+    settings = {"node_budget": node_budget, **given_settings(context).get("drafting", {})}
+    if node_budget and "draft_tree" in settings:
+        raise ConfigError("--draft-tree: --node-budget chooses nodes by itself; leave one of both out")
+    configs = {name: _drafting(name, drafters, settings) for name in drafters}
+    for config in configs.values():
+        check_tree(config)
     order: ProblemOrder = "alternating" if alternating else "one_by_one"
     replay_run(ReplaySettings(run, configs, lockstep, order, limit, cost_curve, json_file))
+
+
+def _drafting(name: str, drafters: Sequence[str], settings: Mapping[str, Any]) -> DraftingConfig:
+    """Return the settings of one of the drafters; a draft tree goes to the one that drafts by it, if it is among them."""
+    others = {"draft_tree"} if name != "stand" and "stand" in drafters else set()
+    return DraftingConfig(drafter=name, **{key: value for key, value in settings.items() if key not in others})

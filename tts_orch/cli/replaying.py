@@ -5,16 +5,15 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.progress import Progress
 
 from tts_orch.atomic_file import write_atomically
 from tts_orch.cli.acceptance_table import acceptance_table
-from tts_orch.config import DraftingConfig, EngineConfig
+from tts_orch.cli.recovering import progress_bar, recovered, target_of
+from tts_orch.config import DraftingConfig
 from tts_orch.engine.cost_model import CostModel
 from tts_orch.errors import ConfigError
 from tts_orch.json_lines import JsonObject
@@ -25,11 +24,8 @@ from tts_orch.policies.drafting.registry import make_drafter
 from tts_orch.policies.drafting.scopes import ScopeNames
 from tts_orch.replay.measured_drafter import MeasuredDrafter
 from tts_orch.replay.recording import Recording
-from tts_orch.replay.recovery import FinishedRun, recover
+from tts_orch.replay.recovery import FinishedRun
 from tts_orch.replay.replayer import ProblemOrder, ScopeOf, replay
-
-if TYPE_CHECKING:
-    from tts_orch.engine.target import Target
 
 __all__ = ["ReplaySettings", "replay_run"]
 
@@ -65,8 +61,8 @@ def replay_run(settings: ReplaySettings) -> None:
     """
     console = Console()
     run = FinishedRun.read(settings.run, settings.limit)
-    with _bar(console) as bar:
-        recording = _recording(run, bar)
+    with progress_bar(console) as bar:
+        recording = recovered(run, bar)
         measured = {name: _replay(settings, name, run, recording, bar) for name in settings.configs}
     for name, drafter in measured.items():
         if drafter.learns_from_rejected:
@@ -77,28 +73,6 @@ def replay_run(settings: ReplaySettings) -> None:
     console.print(acceptance_table(measured))
     if settings.json_file:
         write_atomically(settings.json_file, json.dumps(_report(settings, recording, measured), indent=2) + "\n")
-
-
-def _bar(console: Console) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(20), MofNCompleteColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-
-
-def _recording(run: FinishedRun, bar: Progress) -> Recording:
-    task = bar.add_task("laws of the run's tokens", total=len(run.problems))
-    recording = recover(run, _load_target, lambda done, total: bar.update(task, completed=done, total=total))
-    bar.remove_task(task)
-    return recording
-
-
-@cache
-def _load_target(config: EngineConfig) -> Target:
-    from transformers.utils import logging  # these load torch
-
-    from tts_orch.engine.target import load_target
-
-    logging.disable_progress_bar()
-    return load_target(config)
 
 
 def _replay(
@@ -128,7 +102,7 @@ def _size(settings: ReplaySettings, config: DraftingConfig, drafter: Drafter, ru
     if settings.cost_curve:
         costs = _read_costs(settings.cost_curve)
     else:
-        costs = _load_target(run.config.engine).measure_cost(settings.lockstep)
+        costs = target_of(run.config.engine).measure_cost(settings.lockstep)
     return NodeBudget(drafter.priors, costs.seconds, config.max_nodes)
 
 

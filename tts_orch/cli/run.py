@@ -8,6 +8,7 @@ from typing import Any, Final
 import click
 
 from tts_orch.cli.settings import SectionedCommand, given_settings, merged, run_options
+from tts_orch.cli.tree_choice import check_tree
 from tts_orch.config import RunConfig, load_config
 
 __all__ = ["run"]
@@ -43,20 +44,8 @@ def run(context: click.Context, /, problems: Path | None, config: Path | None, d
     if problems:
         settings["problems"] = problems
     resolved = _resolved(settings)
-    _check_tree(resolved)
+    check_tree(resolved.engine)
     (check_run if dry_run else solve)(resolved)
-
-
-def _check_tree(config: RunConfig) -> None:
-    """Read the draft tree once, before a cluster is asked to.
-
-    Raises:
-        ConfigError: its file cannot be used.
-    """
-    if config.engine.draft_tree is not None:
-        from tts_orch.policies.drafting.tree_file import read_tree
-
-        read_tree(config.engine.draft_tree)
 
 
 def _resolved(settings: dict[str, Any]) -> RunConfig:

@@ -102,7 +102,7 @@ def setting_option(section: str, place: tuple[str, ...], field: FieldInfo, note:
     name = place[-1].replace("_", "-")
     flag = f"--{name}" if len(name) > 1 else f"-{name}"
     is_multiple = get_origin(field.annotation) is tuple
-    return SettingOption(section, place, flag, _kind(field.annotation), note + _help(field), is_multiple)
+    return SettingOption(section, place, flag, _kind(field.annotation), note + _help(field, flag), is_multiple)
 
 
 def _kind(annotation: Any) -> Any:
@@ -114,10 +114,17 @@ def _kind(annotation: Any) -> Any:
     return click.Path(path_type=Path) if annotation is Path else annotation
 
 
-def _help(field: FieldInfo) -> str:
+def _help(field: FieldInfo, flag: str) -> str:
     text = " ".join((field.description or "").replace("`", "").split())
     shows_default = not (field.is_required() or field.default is False or field.default in (None, ()))
-    return f"{text} [default: {field.default}]" if shows_default else text
+    return f"{text} [default: {_as_typed(field.default, flag)}]" if shows_default else text
+
+
+def _as_typed(default: Any, flag: str) -> str:
+    """Return a default as the command line would give it."""
+    if default is True:
+        return flag
+    return ", ".join(map(str, default)) if isinstance(default, tuple) else str(default)
 
 
 def given_settings(context: click.Context) -> dict[str, Any]:

@@ -31,7 +31,7 @@ __all__ = ["solve"]
 # What a stop finds finished is shorter than what it does not; keyed verification finds the same tokens again instead.
 _DRAWN_ANEW: Final = (
     "finished candidates are kept, the rest is drawn anew: rejection verification promises the law, not the same tokens, "
-    "and a stop in between favours short candidates"
+    "and the stop in between favours short candidates"
 )
 
 
@@ -63,7 +63,7 @@ def _solve(config: RunConfig, problems: Sequence[Problem], folder: RunFolder, co
         _heed_signals()  # once more: Ray has set a handler of its own
         _check_prompts(config, pending.values(), orchestrator)
         _begin(folder, orchestrator)
-        if folder.n_earlier_runs and pending and config.engine.verification == "rejection":
+        if folder.half_done and config.engine.verification == "rejection":
             console.print(_DRAWN_ANEW, highlight=False, soft_wrap=True)
         try:
             with progress.shown(console):

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 
 import click
 from rich.console import Console
 
+from tts_orch.cli.output_file import OutputFile
+from tts_orch.errors import ConfigError
+
 __all__ = ["tree"]
 
 _RUN_FOLDER: Final = click.Path(path_type=Path)
 _NODES: Final = click.IntRange(1, 1000)
+_ENOUGH_STEPS: Final = 500  # below it, what is accepted often is mostly a matter of luck
 
 
 @click.group()
@@ -22,9 +27,7 @@ def tree() -> None:
 @tree.command()
 @click.argument("runs", nargs=-1, required=True, type=_RUN_FOLDER)
 @click.option("--nodes", "n_nodes", type=_NODES, default=80, show_default=True, help="Nodes to keep.")
-@click.option(
-    "--out", type=click.Path(path_type=Path), default=Path("tree.json"), show_default=True, help="File to write."
-)
+@click.option("--out", type=OutputFile(), default=Path("tree.json"), show_default=True, help="File to write.")
 @click.option("--initial-nodes", type=_NODES, default=625, show_default=True, help="Nodes to choose from.")
 @click.option("--initial-depth", type=click.IntRange(1), default=20, show_default=True, help="Their deepest level.")
 @click.option(
@@ -63,12 +66,36 @@ def optimize(out: Path, **settings: Any) -> None:
     from tts_orch.cli.tree_learning import TreeSettings, learn_tree
     from tts_orch.policies.drafting.tree_file import write_tree
 
+    chosen = TreeSettings(**settings)
+    if chosen.n_nodes > chosen.initial_nodes:
+        raise ConfigError(
+            f"--nodes: {chosen.n_nodes} of {chosen.initial_nodes} --initial-nodes; keep fewer, or offer more"
+        )
+    _check_given_once([*chosen.runs, *chosen.measured_runs])
     console = Console()
-    learned = learn_tree(TreeSettings(**settings), console)
+    learned = learn_tree(chosen, console)
     write_tree(out, learned)
+    if learned.verify_steps < _ENOUGH_STEPS:
+        console.print(
+            f"learned from only {learned.verify_steps} verify steps: expect little of it, and give runs with more tokens",
+            soft_wrap=True,
+            highlight=False,
+        )
     console.print(summary(learned))
     use = f"--no-node-budget --max-nodes {learned.n_nodes} --draft-tree {out}"
     console.print(f"\n{out}: use it with `tts-orch run ... {use}`", soft_wrap=True, highlight=False)
+
+
+def _check_given_once(folders: Sequence[Path]) -> None:
+    """Refuse a run that would count twice, or be measured on what was learned from it.
+
+    Raises:
+        ConfigError: names it.
+    """
+    real = [folder.resolve() for folder in folders]
+    for number, folder in enumerate(folders):
+        if real[number] in real[:number]:
+            raise ConfigError(f"{folder}: given twice; a run is learned from once, or only measured on")
 
 
 @tree.command()

@@ -13,8 +13,9 @@ from pathlib import Path
 from typing import Literal
 
 from rich.console import Console
-from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress
 
+from tts_orch.cli.recovering import progress_bar, recovered
 from tts_orch.cli.tree_steps import RunPart, StepSource, decoded_steps, replayed_steps
 from tts_orch.config import EngineConfig, LawConfig
 from tts_orch.errors import ConfigError
@@ -59,18 +60,14 @@ def learn_tree(settings: TreeSettings, console: Console) -> LearnedTree:
     Raises:
         UserError: a run cannot be used, or the runs do not go together.
     """
-    runs = [FinishedRun.read(folder, settings.limit) for folder in settings.runs]
-    measured_runs = [FinishedRun.read(folder, settings.limit) for folder in settings.measured_runs]
-    _check_alike([*runs, *measured_runs])
-    learned, held_out = zip(*(_split(run, settings.holdout) for run in runs), strict=True)
-    held_out += tuple(RunPart(run, tuple(run.problems)) for run in measured_runs)
+    learned, held_out = _parts(settings)
     initial = heap_tree(INITIAL_ACCEPTANCE, settings.initial_nodes, settings.initial_depth)
-    with _progress(console) as bar:
-        trial = _Trial(_step_source(settings, [*runs, *measured_runs], bar), bar)
+    with progress_bar(console) as bar:
+        trial = _Trial(_step_source(settings, [*learned, *held_out], bar), bar)
         counts = trial.count(learned, initial)
         shape, accepted = optimize(initial, counts.accepted, settings.n_nodes)
         worth = tuple(trial.measure(part, shape) for part in held_out if part.problem_ids)
-    first = runs[0]
+    first = learned[0].run
     return LearnedTree(
         n_nodes=len(accepted) - 1,
         parents=tuple(shape.parent[1:].tolist()),
@@ -90,6 +87,16 @@ def learn_tree(settings: TreeSettings, console: Console) -> LearnedTree:
         command=shlex.join(["tts-orch", *sys.argv[1:]]),
         package_version=metadata.version("tts-orch"),
     )
+
+
+def _parts(settings: TreeSettings) -> tuple[list[RunPart], list[RunPart]]:
+    """Return the problems to learn from and those to measure on, by run."""
+    runs = [FinishedRun.read(folder, settings.limit) for folder in settings.runs]
+    measured_runs = [FinishedRun.read(folder, settings.limit) for folder in settings.measured_runs]
+    _check_alike([*runs, *measured_runs])
+    splits = [_split(run, settings.holdout) for run in runs]
+    measured = [RunPart(run, tuple(run.problems)) for run in measured_runs]
+    return [learned for learned, _ in splits], [*(held_out for _, held_out in splits), *measured]
 
 
 def _check_alike(runs: Sequence[FinishedRun]) -> None:
@@ -117,18 +124,11 @@ def _split(run: FinishedRun, holdout: float) -> tuple[RunPart, RunPart]:
     return RunPart(run, problem_ids[:n_learned]), RunPart(run, problem_ids[n_learned:])
 
 
-def _progress(console: Console) -> Progress:
-    columns = (TextColumn("{task.description}"), BarColumn(20), TaskProgressColumn(), TimeRemainingColumn())
-    return Progress(*columns, console=console, transient=True, disable=not console.is_terminal)
-
-
-def _step_source(settings: TreeSettings, runs: Sequence[FinishedRun], bar: Progress) -> StepSource:
+def _step_source(settings: TreeSettings, parts: Sequence[RunPart], bar: Progress) -> StepSource:
     if settings.verification == "rejection":
         return decoded_steps
-    task = bar.add_task("laws of the runs' tokens", total=None)
-    source = replayed_steps(runs, lambda n_done, n_problems: bar.update(task, completed=n_done, total=n_problems))
-    bar.remove_task(task)
-    return source
+    runs = {part.run.folder: part.run for part in parts}
+    return replayed_steps({folder: recovered(run, bar) for folder, run in runs.items()})
 
 
 @dataclass(frozen=True, slots=True)

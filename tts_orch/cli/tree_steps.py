@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import zip_longest
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
-from tts_orch.config import DraftingConfig, EngineConfig
+from tts_orch.cli.recovering import target_of
+from tts_orch.config import DraftingConfig
 from tts_orch.policies.drafting.draft_size import FixedSize
 from tts_orch.policies.drafting.draft_tree import VerifiedStep
 from tts_orch.policies.drafting.stand import Stand
 from tts_orch.policies.drafting.tree_shape import TreeShape
 from tts_orch.records import DecodeRequest
 from tts_orch.replay.recording import Recording
-from tts_orch.replay.recovery import FinishedRun, recover
+from tts_orch.replay.recovery import FinishedRun
 from tts_orch.replay.replayer import replay
 from tts_orch.tasks.prompts import render
 
@@ -47,25 +48,9 @@ StepSource: TypeAlias = Callable[[RunPart, TreeShape], Iterator[Sequence[Verifie
 """Yields the verify steps of STAND with a tree of this shape, statistics cold for the first trajectory of every problem."""
 
 
-def replayed_steps(runs: Sequence[FinishedRun], on_problem: Callable[[int, int], object]) -> StepSource:
-    """Return the verify steps of the keyed mode.
-
-    Args:
-        runs: all runs that will be asked for.
-        on_problem: told how many problems of a run have their laws, of how many.
-
-    Raises:
-        UserError: a run's target is not what it was.
-    """
-    recordings = {run.folder: recover(run, _load, on_problem) for run in runs}
+def replayed_steps(recordings: Mapping[Path, Recording]) -> StepSource:
+    """Return the verify steps of the keyed mode, from the recordings of all run folders that will be asked for."""
     return lambda part, shape: _replay(recordings[part.run.folder].of_problems(part.problem_ids), shape)
-
-
-@cache
-def _load(config: EngineConfig) -> Target:
-    from tts_orch.engine.target import load_target  # loads torch
-
-    return load_target(config)
 
 
 def _replay(recording: Recording, shape: TreeShape) -> Iterator[Sequence[VerifiedStep]]:
@@ -80,7 +65,7 @@ def decoded_steps(part: RunPart, shape: TreeShape) -> Iterator[Sequence[Verified
     """
     from tts_orch.engine.decoder import Decoder  # loads torch
 
-    target = _load(part.run.config.engine)
+    target = target_of(part.run.config.engine)
     drafting = DraftingConfig(verification="rejection", node_budget=False, max_nodes=len(shape.parent) - 1)
     config = part.run.config.engine.model_copy(update=drafting.model_dump())
     stand = _HeardStand(config, shape, vocabulary_size=target.vocab_size)

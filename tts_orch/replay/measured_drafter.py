@@ -95,14 +95,8 @@ class _TimedSlots:
 
 
 @dataclass(frozen=True, slots=True)
-class _TimedRankedSlots:
+class _TimedRankedSlots(_TimedSlots):
     source: RankedSlots
-    clock: Clock
-
-    def grow(self, n_nodes: Sequence[int]) -> list[DraftTree]:
-        """Return the source's trees."""
-        with self.clock.timed():
-            return self.source.grow(n_nodes)
 
     def grow_while_paying(self, growth: Growth) -> list[DraftTree]:
         """Return the source's trees."""

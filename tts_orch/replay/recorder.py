@@ -45,7 +45,7 @@ class RecordingDrafter(Relay):
     def __init__(self, drafter: Drafter | None = None) -> None:
         super().__init__(drafter or NoDrafts())
         self._heard: dict[TrajectoryId, _Heard] = {}
-        self._finished: list[TrajectoryId] = []
+        self._finished: set[TrajectoryId] = set()
         self._prompt_laws: dict[str, Laws] = {}
 
     def start(self, start: TrajectoryStart) -> None:
@@ -77,8 +77,8 @@ class RecordingDrafter(Relay):
 
     def close(self, trajectory: TrajectoryId) -> None:
         """Finish the record of a trajectory."""
-        if trajectory in self._heard:
-            self._finished.append(trajectory)
+        if trajectory in self._heard and self._heard[trajectory].tokens:  # not cancelled before the first one
+            self._finished.add(trajectory)
         super().close(trajectory)
 
     def recording(
@@ -91,7 +91,7 @@ class RecordingDrafter(Relay):
         numerics: str,
         fingerprint: str,
     ) -> Recording:
-        """Return what was recorded of the trajectories that ended.
+        """Return what was recorded of the trajectories that ended, problems in the order in which they began.
 
         Args:
             law: the sampling law that they had.
@@ -101,7 +101,7 @@ class RecordingDrafter(Relay):
             numerics: as the target's.
             fingerprint: as the target's.
         """
-        trajectories = [self._recorded(name) for name in self._finished]
+        trajectories = [self._recorded(name) for name in self._heard if name in self._finished]
         order = {one.problem_id: number for number, one in reversed(list(enumerate(trajectories)))}
         trajectories.sort(key=lambda one: (order[one.problem_id], one.index))
         prompt_laws = {one.problem_id: self._laws_of_prompt(one) for one in trajectories}

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 from pathlib import Path
@@ -83,12 +83,16 @@ class Recording:
         """The problems, in order."""
         return list(dict.fromkeys(trajectory.problem_id for trajectory in self.trajectories))
 
-    def of_problems(self, problem_ids: Collection[str]) -> Recording:
-        """Return what was recorded of some problems."""
+    def of_problems(self, problem_ids: Sequence[str]) -> Recording:
+        """Return what was recorded of some problems, in this order."""
+        by_problem: dict[str, list[RecordedTrajectory]] = {problem_id: [] for problem_id in problem_ids}
+        for one in self.trajectories:
+            if one.problem_id in by_problem:
+                by_problem[one.problem_id].append(one)
         return replace(
             self,
             prompt_laws={problem_id: self.prompt_laws[problem_id] for problem_id in problem_ids},
-            trajectories=[one for one in self.trajectories if one.problem_id in problem_ids],
+            trajectories=[one for of_problem in by_problem.values() for one in of_problem],
         )
 
     @classmethod

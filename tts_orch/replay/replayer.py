@@ -3,7 +3,9 @@
 In keyed mode the target draws the same tokens whatever is drafted, so the walk through a draft tree follows the recorded
 tokens, and the drafter is told the laws that they were drawn from: trees, accepted lengths and verify steps are those of
 a real run. What differs: laws of nodes off the accepted path are not known, so a drafter that learns from them learns less;
-and every scope is told the laws of its prompts, which a decoder computes once only while their keys stay cached.
+every scope is told the laws of its prompts, which a decoder computes once only while their keys stay cached; and a node
+budget chooses by a cost curve that stays as it was measured, for passes without prompt rows, so that its trees come close
+to those of a real run and are not the same.
 """
 
 from __future__ import annotations
@@ -126,7 +128,8 @@ class _Replayer:
 
     def _pass(self, live: Sequence[_Live]) -> list[VerifiedStep]:
         source = self._drafter.slots([one.recorded.name for one in live])
-        trees = self._size.draft(source, np.array([one.room for one in live], np.int64), other_rows=0)
+        rooms = np.array([one.room for one in live], np.int64)
+        trees = self._size.draft(source, rooms, other_rows=0, n_roots=len(live))
         steps = [_verify(one, tree) for one, tree in zip(live, trees, strict=True)]
         self._drafter.observe(steps)
         self._size.observe(steps)

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 import numpy as np
+import torch
 
 from tts_orch.engine.kv_pages import KVPages
 from tts_orch.engine.laws import raw_statistics
@@ -40,13 +41,11 @@ def forced_laws(target: Target, prompt: IntArray, outputs: Sequence[IntArray]) -
 
 def _laws(target: Target, pages: KVPages, tokens: IntArray, start: int) -> Laws:
     """Return the law after each token, the first of which stands at position `start`."""
-    ids, probs = [], []
+    statistics = [raw_statistics(torch.zeros(0, target.vocab_size))]  # of as many ids, where there are no tokens
     for first in range(0, len(tokens), _ROWS):
         part = tokens[first : first + _ROWS]
         n_pages = -(-(start + first + len(part)) // PAGE)
-        statistics = raw_statistics(target.forward(pack([Entry(part, start + first, range(n_pages))]), pages))
-        ids.append(statistics.top_ids)
-        probs.append(np.exp(statistics.top_log_probs))
-    if not ids:
-        return np.zeros((0, 0), np.int32), np.zeros((0, 0), np.float32)
-    return np.concatenate(ids), np.concatenate(probs)
+        logits = target.forward(pack([Entry(part, start + first, range(n_pages))]), pages)
+        statistics.append(raw_statistics(logits))
+    ids = np.concatenate([of_part.top_ids for of_part in statistics])
+    return ids, np.exp(np.concatenate([of_part.top_log_probs for of_part in statistics]))
