@@ -85,7 +85,7 @@ def _record(target: Target, requests: Requests, **settings: object) -> Recording
 
 
 def _drafter(name: str, target: Target) -> Drafter:
-    drafter = make_drafter(DraftingConfig(drafter=name), vocabulary_size=target.vocab_size)  # type: ignore[arg-type]
+    drafter = make_drafter(DraftingConfig(drafter=name, update_from_rejected=False), vocabulary_size=target.vocab_size)  # type: ignore[arg-type]
     assert drafter is not None
     return drafter
 

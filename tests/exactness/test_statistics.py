@@ -172,7 +172,7 @@ def _context_keys(tokens: Sequence[int]) -> list[int]:
 def test_table_holds_the_sum_of_the_laws_after_every_context() -> None:
     """STAND's table after known commits: counts are exact, sums are those of the stock model's laws up to rounding."""
     requests = _requests(30, n=3)
-    drafter = new_stand()
+    drafter = new_stand(update_from_rejected=False)
     decoder = new_decoder(toy_target(), drafter)
     outcomes = decode(decoder, requests)
     counts: Counter[int] = Counter()

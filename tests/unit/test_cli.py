@@ -208,7 +208,11 @@ MISTAKES = [
     (tree_file, ["--draft-tree", "tree.json", "--no-node-budget"], r"tree\.json: not a tree file"),
     (tree_file, ["--draft-tree", "tree.json"], "draft_tree: node_budget chooses nodes by itself; turn it off"),
     (tree_file, ["--draft-tree", "tree.json", "--drafter", "anpd"], "draft_tree: only stand drafts by it, not anpd"),
-    (None, ["--no-update-from-prefill", "--no-update-from-accepted"], "update_from_accepted: stand learns nothing"),
+    (
+        None,
+        ["--no-update-from-prefill", "--no-update-from-accepted", "--no-update-from-rejected"],
+        "update_from_accepted: stand learns nothing",
+    ),
     (None, ["--statistics-scope", "world"], "'world' is not one of 'request', 'problem', 'task', 'run'"),
 ]
 

@@ -470,7 +470,8 @@ class TestCommand:
         report = tmp_path / "report.json"
         arguments = ["--drafter", "prompt_lookup", "--drafter", "stand", "--lockstep", "2", "--json", str(report)]
         assert execute(["replay", str(folder), *arguments]) == 0
-        heading, *lines = capsys.readouterr().out.splitlines()
+        remark, heading, *lines = capsys.readouterr().out.splitlines()
+        assert remark.startswith("stand learns from rejected nodes, whose laws no recording has")
         assert heading.split() == ["prompt_lookup", "stand"]
         figures = json.loads(report.read_text())
         assert figures["trajectories"] == 3

@@ -25,7 +25,8 @@ Laws = tuple[IntArray, FloatArray]
 
 
 def new_stand(shape: TreeShape = SHAPE, *, records_deltas: bool = False, **config: object) -> Stand:
-    return Stand(DraftingConfig(table_entries=1 << 12, **config), shape, records_deltas=records_deltas)
+    settings = {"table_entries": 1 << 12, "update_from_rejected": False, **config}
+    return Stand(DraftingConfig(**settings), shape, records_deltas=records_deltas)
 
 
 def table_of(text: IntArray, first: int, laws: Laws) -> NgramTable:

@@ -59,7 +59,9 @@ class Method:
         return DraftingConfig(**{"node_budget": False, "max_nodes": max_nodes, **tree, **self.settings})
 
 
-_STAND: Final = {"drafter": "stand"}
+_STAND: Final = {"drafter": "stand", "update_from_rejected": False}
+"""What a replay can tell exactly; the product learns from rejected nodes too."""
+_STAND_IN_FULL: Final = {"drafter": "stand"}
 
 METHODS: Final = (
     Method("plain", "plain decoding", {"drafter": "none"}),
@@ -72,6 +74,13 @@ METHODS: Final = (
     Method("stand", "STAND stochastic", _STAND, "heuristic"),
     Method("stand_learned", "STAND learned tree", _STAND),
     Method("stand_budget", "STAND node budget", {**_STAND, "node_budget": True}),
+    Method(
+        "stand_deterministic_in_full",
+        "STAND deterministic, rejected nodes too",
+        {**_STAND_IN_FULL, "draft_sampling": "deterministic"},
+    ),
+    Method("stand_in_full", "STAND learned tree, rejected nodes too", _STAND_IN_FULL),
+    Method("stand_budget_in_full", "STAND node budget, rejected nodes too", {**_STAND_IN_FULL, "node_budget": True}),
 )
 """In the order of the tables."""
 
@@ -94,7 +103,7 @@ def ablations() -> tuple[Method, ...]:
     return (
         Method("default", "defaults, learned tree", _STAND),
         Method("no_prefill", "(a) prompt laws not learned", {**_STAND, "update_from_prefill": False}),
-        Method("from_rejected", "(b) rejected nodes learned too", {**_STAND, "update_from_rejected": True}),
+        Method("from_rejected", "(b) rejected nodes learned too", _STAND_IN_FULL),
         Method("scope_request", "(c) table of a request", {**_STAND, "statistics_scope": "request"}),
         Method("scope_task", "(c) table of a task", {**_STAND, "statistics_scope": "task"}),
         Method("scope_run", "(c) table of the run", {**_STAND, "statistics_scope": "run"}),

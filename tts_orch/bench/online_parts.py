@@ -32,7 +32,7 @@ from tts_orch.tasks.prompts import Tokenizer
 __all__ = ["OnlineParts"]
 
 _COST_BATCH: Final = 16
-_TIMED: Final = next(method for method in METHODS if method.name == "stand_budget")
+_TIMED: Final = next(method for method in METHODS if method.name == "stand_budget_in_full")
 
 
 @dataclass(frozen=True)
