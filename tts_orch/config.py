@@ -231,8 +231,8 @@ class RunConfig(Settings):
     the same tokens."""
 
     def to_yaml(self) -> str:
-        """Return the settings as a file that `load_config` reads, and that names the problems from any working directory."""
-        settings = self.model_copy(update={"problems": self.problems.absolute()})
+        """Return the settings as a file that `load_config` reads, and that means the same in any working directory."""
+        settings = self.model_copy(update={"problems": self.problems.absolute(), "out": self.out.absolute()})
         return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False)
 
 

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tts_orch.policies.drafting.draft_tree import VerifiedStep
+from tts_orch.policies.drafting.joined_steps import JoinedSteps, join_steps
 from tts_orch.records import IntArray
 
 __all__ = ["Calibration"]
@@ -49,10 +50,9 @@ class Calibration:
 
     def observe(self, steps: Sequence[VerifiedStep]) -> None:
         """Learn from verified trees: the children of nodes on the accepted path were judged, no others."""
-        for step in steps:
-            if step.tree.n_nodes > 1:
-                kinds, is_accepted = _judged(step.tree.parent, step.tree.kind, step.accepted, len(step.committed))
-                _learn(self._priors, self._kinds, self._groups, self._rates, kinds, is_accepted)
+        joined = join_steps(steps)
+        if len(joined.token) > len(steps):
+            _learn(self._priors, self._kinds, self._groups, self._rates, *_judged(joined))
 
 
 @numba.njit(cache=True)
@@ -87,23 +87,24 @@ def _learn(
 
 
 @numba.njit(cache=True)
-def _judged(
-    parent: IntArray, kind: IntArray, accepted: IntArray, n_committed: int
-) -> tuple[IntArray, NDArray[np.float64]]:
+def _judged(steps: JoinedSteps) -> tuple[IntArray, NDArray[np.float64]]:
     """Return the kinds of the judged nodes, and 1 for those that were accepted, else 0.
 
     Behind a cut nothing was judged: a path of `n` accepted nodes was judged on `n + 1` levels only if `n + 1` tokens came.
     """
-    on_path = np.zeros(len(parent), np.bool_)
-    on_path[0] = True
-    is_judge = on_path.copy()
-    for i in range(len(accepted)):
-        on_path[accepted[i]] = True
-        is_judge[accepted[i]] = i + 1 < n_committed
-    kinds, is_accepted = np.empty(len(parent), np.int32), np.empty(len(parent), np.float64)
-    n = 0
-    for node in range(1, len(parent)):
-        if is_judge[parent[node]]:
-            kinds[n], is_accepted[n] = kind[node], 1.0 if on_path[node] else 0.0
-            n += 1
-    return kinds[:n], is_accepted[:n]
+    token, parent, kind, n_nodes, path, n_accepted, _, n_committed = steps
+    is_judge, is_accepted = np.zeros(len(token), np.bool_), np.zeros(len(token), np.bool_)
+    kinds, outcomes, n = np.empty(len(token), np.int32), np.empty(len(token), np.float64), 0
+    first, first_path = 0, 0
+    for step in range(len(n_nodes)):
+        is_judge[first] = True
+        for i in range(n_accepted[step]):
+            node = first + path[first_path + i]
+            is_accepted[node], is_judge[node] = True, i + 1 < n_committed[step]
+        for node in range(first + 1, first + n_nodes[step]):
+            if is_judge[first + parent[node]]:
+                kinds[n], outcomes[n] = kind[node], 1.0 if is_accepted[node] else 0.0
+                n += 1
+        first += n_nodes[step]
+        first_path += n_accepted[step]
+    return kinds[:n], outcomes[:n]

@@ -15,9 +15,10 @@ from tts_orch.config import DraftingConfig
 from tts_orch.policies.drafting.context_delta import ScopeDelta
 from tts_orch.policies.drafting.delta_recorder import DeltaRecorder
 from tts_orch.policies.drafting.draft_tree import TrajectoryId, TrajectoryStart, VerifiedStep
+from tts_orch.policies.drafting.joined_steps import join_steps
 from tts_orch.policies.drafting.law_rows import processed_rows
 from tts_orch.policies.drafting.ngram_table import NgramTable
-from tts_orch.policies.drafting.stand_contexts import contexts_of_text, contexts_of_tree
+from tts_orch.policies.drafting.stand_contexts import contexts_of_text, rows_to_learn
 from tts_orch.policies.drafting.stand_kinds import DETERMINISTIC, GREEDY, KEYED, REJECTION, kind_priors
 from tts_orch.policies.drafting.stand_slots import StandSlots, TrajectoryState
 from tts_orch.policies.drafting.tree_shape import TreeShape
@@ -102,46 +103,49 @@ class Stand:
     def observe_prompt(self, trajectory: TrajectoryId, start: int, law_ids: IntArray, law_probs: FloatArray) -> None:
         """Learn the laws of a prefill; they stay local, since every worker that takes the prompt computes them."""
         state = self._trajectories[trajectory]
-        if self._config.update_from_prefill and self._is_open(state) and len(law_ids):
+        if self._config.update_from_prefill and len(law_ids) and self._salts.get(state.scope) == state.salt:
+            if self._config.stored_law == "processed":
+                law_probs = processed_rows(law_probs, state.law)
             history = contexts_of_text(state.prompt, start, len(law_ids))
-            salts = np.full(len(law_ids), state.salt)
-            self._table.observe(salts, history, law_ids, self._stored(state, law_probs))
+            self._table.observe(np.full(len(law_ids), state.salt), history, law_ids, law_probs)
 
     def observe(self, steps: Sequence[VerifiedStep]) -> None:
         """Learn the laws that the settings ask for, once each, and advance the trajectories."""
         states = [self._trajectories[step.trajectory] for step in steps]
-        learned = [self._learned(state, step) for state, step in zip(states, steps, strict=True)]
-        n_rows = [len(ids) for _, ids, _ in learned]
+        tails = np.array([state.tail for state in states])
+        probs = np.concatenate([step.law_probs for step in steps])
+        history, rows, n_rows = rows_to_learn(
+            join_steps(steps),
+            tails,
+            probs[:, 0] > 0,
+            self._config.update_from_accepted,
+            self._config.update_from_rejected,
+        )
+        self._learn(states, history, np.concatenate([step.law_ids for step in steps])[rows], probs[rows], n_rows)
+        for state, step, tail in zip(states, steps, tails, strict=True):
+            state.length += len(step.committed)
+            state.tail = tail
+
+    def _learn(
+        self,
+        states: Sequence[TrajectoryState],
+        history: IntArray,
+        ids: IntArray,
+        probs: FloatArray,
+        n_rows: NDArray[np.int64],
+    ) -> None:
+        """Count laws into the table, `n_rows[i]` of each trajectory; late ones of a closed scope teach nothing."""
+        is_open = np.array([self._salts.get(state.scope) == state.salt for state in states])
+        if not is_open.all():
+            is_learned = is_open.repeat(n_rows)
+            history, ids, probs, n_rows = history[is_learned], ids[is_learned], probs[is_learned], n_rows * is_open
+        if self._config.stored_law == "processed":
+            parts = np.split(probs, np.cumsum(n_rows)[:-1])
+            probs = np.concatenate([processed_rows(part, s.law) for part, s in zip(parts, states, strict=True)])
         salts = np.array([state.salt for state in states]).repeat(n_rows)
-        history, ids, probs = (np.concatenate(column) for column in zip(*learned, strict=True))
         contexts = self._table.observe(salts, history, ids, probs, returns_contexts=self._recorder is not None)
         if self._recorder is not None and contexts is not None:
-            self._recorder.add([state.scope for state in states], n_rows, history, contexts)
-
-    def _learned(self, state: TrajectoryState, step: VerifiedStep) -> tuple[IntArray, IntArray, FloatArray]:
-        """Return the contexts and laws to learn from a step, and advance the trajectory by its tokens."""
-        history = contexts_of_tree(step.tree.token, step.tree.parent, state.tail)
-        verified = np.zeros(len(step.committed), np.int64)
-        verified[1:] = step.accepted[: len(verified) - 1]
-        state.advance(len(verified), history[verified[-1]], step.committed[-1])
-        rows = self._rows(step, verified) if self._is_open(state) else verified[:0]
-        return history[rows], step.law_ids[rows], self._stored(state, step.law_probs[rows])
-
-    def _is_open(self, state: TrajectoryState) -> bool:
-        """Whether the trajectory's scope is still the one it began in; a late trajectory of a closed one teaches nothing."""
-        return self._salts.get(state.scope) == state.salt
-
-    def _rows(self, step: VerifiedStep, verified: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the nodes whose laws are learned, some or all of the verified ones among them."""
-        if not self._config.update_from_rejected:
-            return verified if self._config.update_from_accepted else verified[:0]
-        is_learned = step.law_probs[:, 0] > 0
-        is_learned[verified] = self._config.update_from_accepted
-        return np.flatnonzero(is_learned)
-
-    def _stored(self, state: TrajectoryState, probs: FloatArray) -> FloatArray:
-        """Return laws as the table keeps them."""
-        return processed_rows(probs, state.law) if self._config.stored_law == "processed" else probs
+            self._recorder.add([state.scope for state in states], n_rows.tolist(), history, contexts)
 
     def close(self, trajectory: TrajectoryId) -> None:
         """Forget a trajectory; the statistics of its scope stay."""

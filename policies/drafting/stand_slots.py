@@ -8,7 +8,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tts_orch.policies.drafting.context_delta import ORDERS
 from tts_orch.policies.drafting.draft_tree import DRAFTS_A_STEP, DraftLaws, DraftTree, Growth
 from tts_orch.policies.drafting.ngram_table import NgramTable
 from tts_orch.policies.drafting.stand_growth import (
@@ -57,12 +56,6 @@ class TrajectoryState:
     tail: IntArray
     prompt: IntArray
     n_drafts: int = 0
-
-    def advance(self, n_committed: int, context: IntArray, last: int) -> None:
-        """Append tokens; before the last one stands the context `[ORDERS]`."""
-        self.length += n_committed
-        self.tail = np.empty(ORDERS, np.int32)
-        self.tail[0], self.tail[1:] = last, context[:-1]
 
     def take_position(self) -> int:
         """Return where the noise of the next tree begins; rejection draws of different trees share none."""

@@ -503,11 +503,15 @@ def test_a_tree_smaller_than_what_is_asked_for_is_remarked(
     assert ("default.json has only 80 nodes, and no more are drafted" in caplog.text) == is_warned
 
 
-def test_a_folder_of_a_run_finds_its_problems_from_everywhere(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_run_folder_is_read_and_resumed_from_everywhere(
+    fake: type[FakeOrchestrator], monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert execute(GOOD) == 0
     folder = Path("out").absolute()
     monkeypatch.chdir("/")
     assert FinishedRun.read(folder).problems.keys() == {"a", "b"}
+    assert execute(["run", "--config", str(folder / "config.yaml"), "-n", "5"]) == 0
+    assert len(fake.decoded) == 10, "only one more of each"
 
 
 def test_defaults_in_the_help_read_as_they_are_typed() -> None:

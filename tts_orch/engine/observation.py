@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import accumulate, pairwise
 
 import numpy as np
 import torch
@@ -13,39 +13,47 @@ from tts_orch.engine.verification import Walk
 from tts_orch.policies.drafting.draft_tree import TrajectoryId, VerifiedStep
 from tts_orch.records import FloatArray, IntArray
 
-__all__ = ["all_laws", "verified_step", "visited_laws"]
+__all__ = ["laws_by_node", "verified_step"]
 
 
-def visited_laws(
-    walks: Sequence[Walk], counts: Sequence[int], statistics: RawStatistics, first_rows: Sequence[int]
+def laws_by_node(
+    walks: Sequence[Walk],
+    counts: Sequence[int],
+    statistics: RawStatistics,
+    first_rows: Sequence[int],
+    logits: torch.Tensor | None,
 ) -> list[tuple[IntArray, FloatArray]]:
-    """Return `[n, k]` ids and probabilities by node of each walk's tree; rows of nodes that committed nothing are zero.
+    """Return `[n, k]` ids and probabilities by node of each walk's tree.
 
     Args:
         walks: finished ones.
         counts: tokens that each committed.
         statistics: one row a visited node.
         first_rows: where each walk's rows begin in them; they follow in the walk's order.
+        logits: of all nodes, for the laws of those that committed nothing; without them these stay zero, as does
+            whatever is no law.
     """
-    starts = np.cumsum([0] + [walk.tree.n_nodes for walk in walks])
-    parts = list(zip(walks, counts, starts.tolist(), first_rows, strict=False))
+    starts = list(accumulate((walk.tree.n_nodes for walk in walks), initial=0))
+    parts = list(zip(walks, counts, starts, first_rows, strict=False))
     nodes = [start + node for walk, n, start, _ in parts for node in walk.nodes[:n]]
     rows = [row + i for _, n, _, row in parts for i in range(n)]
-    shape = (int(starts[-1]), statistics.top_ids.shape[1])
+    shape = (starts[-1], statistics.top_ids.shape[1])
     ids, probs = np.zeros(shape, np.int32), np.zeros(shape, np.float32)
     ids[nodes], probs[nodes] = statistics.top_ids[rows], np.exp(statistics.top_log_probs[rows])
-    return [(ids[first:last], probs[first:last]) for first, last in pairwise(starts.tolist())]
+    if logits is not None and len(nodes) < starts[-1]:
+        others = np.delete(np.arange(starts[-1]), nodes)
+        offsets = np.repeat(
+            [walk.first_row - start for walk, start in zip(walks, starts, strict=False)], np.diff(starts)
+        )
+        ids[others], probs[others] = _laws(logits[torch.from_numpy(others + offsets[others]).to(logits.device)])
+    return [(ids[first:last], probs[first:last]) for first, last in pairwise(starts)]
 
 
-def all_laws(walks: Sequence[Walk], logits: torch.Tensor) -> list[tuple[IntArray, FloatArray]]:
-    """Return `[n, k]` ids and probabilities of every node of each walk's tree; a row that is no law is zero."""
-    rows = np.concatenate([walk.first_row + np.arange(walk.tree.n_nodes) for walk in walks])
-    statistics = raw_statistics(logits[torch.from_numpy(rows).to(logits.device)])
-    probs = np.exp(statistics.top_log_probs)
+def _laws(logits: torch.Tensor) -> tuple[IntArray, FloatArray]:
+    statistics = raw_statistics(logits)
     is_lost = np.isnan(statistics.self_certainties)
-    statistics.top_ids[is_lost], probs[is_lost] = 0, 0
-    ends = np.cumsum([walk.tree.n_nodes for walk in walks])[:-1]
-    return list(zip(np.split(statistics.top_ids, ends), np.split(probs, ends), strict=True))
+    statistics.top_ids[is_lost], statistics.top_log_probs[is_lost] = 0, -np.inf
+    return statistics.top_ids, np.exp(statistics.top_log_probs)
 
 
 def verified_step(
