@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from tests.exactness.drafters import CheckingDrafter, OracleDrafter, RandomDrafter, TreeBuilder
 from tts_orch.cli import execute
 from tts_orch.config import RunConfig
-from tts_orch.errors import RunFolderError
+from tts_orch.errors import ProblemError, RunFolderError
 from tts_orch.policies.drafting.draft_size import FixedSize
 from tts_orch.policies.drafting.draft_tree import DraftTree, SlotSource, TrajectoryId, TrajectoryStart, VerifiedStep
 from tts_orch.policies.drafting.tree_file import DEFAULT_TREE
@@ -446,6 +446,9 @@ class TestRecovery:
             FinishedRun.read(config.out)
         config.problems.write_text('{"id": "a", "prompt": "What else?"}\n')
         with pytest.raises(RunFolderError, match=r"problem 1 .* edited; replay needs the problems as they were"):
+            FinishedRun.read(config.out)
+        config.problems.unlink()
+        with pytest.raises(ProblemError, match=r"config\.yaml: problems: .*No such file or directory"):
             FinishedRun.read(config.out)
 
     def test_tokens_that_depend_on_drafts_are_refused(self, config: RunConfig) -> None:

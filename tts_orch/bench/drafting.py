@@ -8,6 +8,7 @@ from pathlib import Path
 from tts_orch.bench.offline_parts import OfflineParts
 from tts_orch.bench.plan import BenchPlan, Part
 from tts_orch.bench.plots import draw_plots
+from tts_orch.bench.provenance import provenance
 from tts_orch.bench.results import ResultFolder
 from tts_orch.bench.tables import tables
 from tts_orch.json_lines import JsonObject
@@ -39,6 +40,6 @@ def run_parts(plan: BenchPlan, parts: Sequence[Part], report: Callable[[str], No
     }
     for part in parts:
         report(f"--- {part}")
-        folder.write_part(part, actions[part]())
+        folder.write_part(part, {"made": provenance(plan), **actions[part]()})
         folder.write_all(tables(folder.read()))
     return [folder.path / "results.json", folder.path / "tables.md", *draw_plots(folder.read(), folder.path)]

@@ -18,7 +18,17 @@ Results = Mapping[Part, JsonObject]
 def tables(results: Results) -> str:
     """Return the tables of all parts that are done, each with what it was measured on."""
     parts = [_SECTIONS[part](results[part]) for part in _SECTIONS if part in results]
-    return "\n".join(["# Drafting benchmark\n", *parts])
+    return "\n".join(["# Drafting benchmark\n", _made(results), *parts])
+
+
+def _made(results: Results) -> str:
+    """Return where and when each part was measured."""
+    rows = []
+    for part, result in results.items():
+        made = result["made"]
+        versions = ", ".join(f"{package} {version}" for package, version in made["versions"].items())
+        rows.append([part, made["date"], made["machine"], versions])
+    return section("Where and when", table(["part", "date", "machine", "versions"], rows))
 
 
 def _record(result: JsonObject) -> str:

@@ -35,6 +35,8 @@ from tts_orch.seeds import stream_seed
 
 __all__ = ["Counters", "Decoder"]
 
+_TREES_TO_LEARN: Final = 3
+"""Nodes of a tree, in the mean and with the root, from which rejected ones are learned: of fewer there is little to learn."""
 _NO_LAW: Final = "the target's logits at position {} are not numbers, or the sampling law excludes every token"
 
 
@@ -330,7 +332,9 @@ class Decoder:
             return
         walked, n_committed = [walks[i] for i in taught], [counts[i] for i in taught]
         first_rows = list(accumulate((len(walk.nodes) for walk in walks), initial=0))
-        all_rows = logits if self.drafter.learns_from_rejected else None
+        n_nodes = sum(walk.tree.n_nodes for walk in walked)
+        is_much = self.drafter.learns_from_rejected and n_nodes >= _TREES_TO_LEARN * len(walked)
+        all_rows = logits if is_much else None
         laws = laws_by_node(walked, n_committed, statistics, [first_rows[i] for i in taught], all_rows)
         names = [plans[i].trajectory.request.candidate_id for i in taught]
         steps = [verified_step(*step) for step in zip(names, walked, n_committed, laws, strict=True)]

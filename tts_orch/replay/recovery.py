@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from tts_orch.config import EngineConfig, RunConfig, load_config
-from tts_orch.errors import RunFolderError
+from tts_orch.errors import ProblemError, RunFolderError
 from tts_orch.journal import read_finished
 from tts_orch.manifest import Manifest
 from tts_orch.records import Candidate, Problem
@@ -69,7 +69,7 @@ class FinishedRun:
         config = RunConfig(**{**load_config(folder / "config.yaml"), "out": folder})
         if config.engine.verification != "keyed":
             raise RunFolderError(f"{folder}: its tokens depend on its drafts; replay needs --verification keyed")
-        problems = read_problems(config.problems)[: config.limit][:limit]
+        problems = _problems(folder, config)[:limit]
         difference = manifest.difference(Manifest.of(config, problems))
         if difference:
             raise RunFolderError(f"{folder}: {difference}; replay needs the problems as they were")
@@ -78,6 +78,13 @@ class FinishedRun:
         if not found:
             raise RunFolderError(f"{folder}: no finished candidates of these problems yet; let the run go on")
         return cls(folder, config, manifest, found, candidates)
+
+
+def _problems(folder: Path, config: RunConfig) -> list[Problem]:
+    try:
+        return read_problems(config.problems)[: config.limit]
+    except ProblemError as error:
+        raise ProblemError(f"{folder / 'config.yaml'}: problems: {error}") from None
 
 
 def _by_problem(candidates: Sequence[Candidate]) -> dict[str, list[Candidate]]:
