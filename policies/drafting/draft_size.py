@@ -16,11 +16,6 @@ __all__ = ["DraftSize", "FixedSize"]
 class DraftSize(Protocol):
     """Takes draft nodes from a source, and learns from what became of them."""
 
-    @property
-    def is_learning(self) -> bool:
-        """Whether the drafter should learn from the pass that was drafted last; if not it is told of no laws."""
-        ...
-
     def draft(self, source: SlotSource, rooms: NDArray[np.int64], other_rows: int, n_roots: int) -> list[DraftTree]:
         """Return the trees to verify in one pass.
 
@@ -43,8 +38,6 @@ class FixedSize:
     Args:
         n_nodes: nodes below each root.
     """
-
-    is_learning = True
 
     def __init__(self, n_nodes: int) -> None:
         self._n_nodes = n_nodes

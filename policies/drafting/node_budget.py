@@ -32,12 +32,6 @@ _MARGIN: Final = 1.2
 takes time. In replays nodes between 1 and 1.3 gained nothing at 8 trajectories and 1 % at one."""
 _PROBE_EVERY: Final = 32
 """Passes between those that verify more than pays, so that a rate learned too low can recover."""
-_LEAST_GAIN: Final = 1.01
-"""Speed-up below which drafting rests; what it costs beside the pass is about that."""
-_DORMANT_DRAFTING: Final = 8
-"""Resting, every so many passes are drafted."""
-_DORMANT_LEARNING: Final = 4
-"""Resting, every so many passes are learned from."""
 _MEMORY: Final = 1 / 64
 """Weight of the newest pass in the average speed-up."""
 _MEMORY_OF_SIZE: Final = 1 / 10
@@ -60,9 +54,8 @@ class NodeBudget:
         self._seconds = seconds
         self._max_nodes = max_nodes
         self._n_passes = 0
-        # Averages, both against plain decoding of the same trajectories; drafts have some hundred passes to show their worth.
-        self._tokens, self._time = 1.1, 1.0
-        self._pass_time, self._is_skipped = 1.0, False
+        self._tokens, self._time = 1.0, 1.0  # averages, both against plain decoding of the same trajectories
+        self._pass_time = 1.0
         self._largest, self._n_nodes = float(max_nodes), float(max_nodes)  # averages: of a tree, of a pass
 
     @property
@@ -70,22 +63,9 @@ class NodeBudget:
         """Tokens a second against plain decoding of the same trajectories by the measured cost curve, at least 1."""
         return max(1.0, self._tokens / self._time)
 
-    @property
-    def is_dormant(self) -> bool:
-        """Whether drafts have gained nothing of late: then they are tried, and learned for, now and then only."""
-        return self._tokens < _LEAST_GAIN * self._time
-
-    @property
-    def is_learning(self) -> bool:
-        """Whether the drafter should learn from the pass that was drafted last."""
-        return not self.is_dormant or self._n_passes % _DORMANT_LEARNING == 0
-
     def draft(self, source: SlotSource, rooms: NDArray[np.int64], other_rows: int, n_roots: int) -> list[DraftTree]:
         """Return the trees of the nodes that pay (`DraftSize`)."""
         self._n_passes += 1
-        self._is_skipped = self.is_dormant and self._n_passes % _DORMANT_DRAFTING != 0
-        if self._is_skipped:
-            return source.grow([0] * len(rooms))
         growth = self._growth(rooms, other_rows + len(rooms), n_roots)
         grow_while_paying = getattr(source, "grow_while_paying", None)  # RankedSlots; isinstance is slow with protocols
         if grow_while_paying is not None:
@@ -104,8 +84,6 @@ class NodeBudget:
 
     def observe(self, steps: Sequence[VerifiedStep]) -> None:
         """Learn from the verified trees of one pass."""
-        if self._is_skipped:
-            return
         self.calibration.observe(steps)
         tokens = sum(len(step.committed) for step in steps) / len(steps)
         self._tokens += _MEMORY * (tokens - self._tokens)

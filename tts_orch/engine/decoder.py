@@ -21,7 +21,7 @@ from tts_orch.config import EngineConfig
 from tts_orch.engine.admission import Admission
 from tts_orch.engine.cost_model import CostModel
 from tts_orch.engine.laws import RawStatistics, raw_statistics
-from tts_orch.engine.observation import laws_by_node, no_laws, verified_step
+from tts_orch.engine.observation import laws_by_node, verified_step
 from tts_orch.engine.packing import PAGE, Entry, draft_place, pack
 from tts_orch.engine.rejection import verify_by_rejection
 from tts_orch.engine.target import Target
@@ -331,14 +331,11 @@ class Decoder:
         if not taught or self.drafter is None:
             return
         walked, n_committed = [walks[i] for i in taught], [counts[i] for i in taught]
-        if self._size is None or self._size.is_learning:
-            first_rows = list(accumulate((len(walk.nodes) for walk in walks), initial=0))
-            n_nodes = sum(walk.tree.n_nodes for walk in walked)
-            is_much = self.drafter.learns_from_rejected and n_nodes >= _TREES_TO_LEARN * len(walked)
-            all_rows = logits if is_much else None
-            laws = laws_by_node(walked, n_committed, statistics, [first_rows[i] for i in taught], all_rows)
-        else:
-            laws = no_laws(walked)
+        first_rows = list(accumulate((len(walk.nodes) for walk in walks), initial=0))
+        n_nodes = sum(walk.tree.n_nodes for walk in walked)
+        is_much = self.drafter.learns_from_rejected and n_nodes >= _TREES_TO_LEARN * len(walked)
+        all_rows = logits if is_much else None
+        laws = laws_by_node(walked, n_committed, statistics, [first_rows[i] for i in taught], all_rows)
         names = [plans[i].trajectory.request.candidate_id for i in taught]
         steps = [verified_step(*step) for step in zip(names, walked, n_committed, laws, strict=True)]
         self.drafter.observe(steps)

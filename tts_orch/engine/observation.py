@@ -13,14 +13,7 @@ from tts_orch.engine.verification import Walk
 from tts_orch.policies.drafting.draft_tree import TrajectoryId, VerifiedStep
 from tts_orch.records import FloatArray, IntArray
 
-__all__ = ["laws_by_node", "no_laws", "verified_step"]
-
-
-def no_laws(walks: Sequence[Walk]) -> list[tuple[IntArray, FloatArray]]:
-    """Return zeros for every node of each walk's tree: there is nothing to learn."""
-    return [
-        (np.zeros((walk.tree.n_nodes, 1), np.int32), np.zeros((walk.tree.n_nodes, 1), np.float32)) for walk in walks
-    ]
+__all__ = ["laws_by_node", "verified_step"]
 
 
 def laws_by_node(
