@@ -82,7 +82,8 @@ def _comb(depth: int) -> DraftTree:
     parent = np.where(level > 1, 2 * level - 3, 0)
     parent[0] = -1
     columns = [column.astype(np.int32) for column in (node * 0, parent, level, (node + 1) % 2)]
-    return DraftTree(*columns, np.zeros(len(node), np.float32), np.zeros(len(node), np.int32))
+    zeros = np.zeros(len(node), np.int32)
+    return DraftTree(*columns, zeros.astype(np.float32), source=zeros, kind=zeros)
 
 
 def _in_trees(vectors: Vectors, shape: tuple[int, int, int], kv: KVPages, first: int, **options: Any) -> Tensor:

@@ -193,7 +193,7 @@ def test_methods_and_ablations_are_settings_that_exist(tmp_path: Path) -> None:
         config = method.config(80, trees)
         assert config.max_nodes == 80
         assert config.node_budget == method.name.startswith("stand_budget")
-    assert len({method.name for method in METHODS}) == len(METHODS) == 10
+    assert len({method.name for method in METHODS}) == len(METHODS) == 13
 
 
 def test_equal_trees_have_the_same_number_of_children_everywhere(tmp_path: Path) -> None:
