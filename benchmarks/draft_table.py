@@ -19,9 +19,10 @@ from tts_orch.config import DraftingConfig
 from tts_orch.policies.drafting.context_delta import KEPT, ORDERS
 from tts_orch.policies.drafting.draft_tree import Drafter, DraftTree, TrajectoryStart, VerifiedStep
 from tts_orch.policies.drafting.ngram_kernels import HEADERS, KEYS, N_IDS
-from tts_orch.policies.drafting.ngram_table import NgramTable, warm_up
+from tts_orch.policies.drafting.ngram_table import NgramTable
 from tts_orch.policies.drafting.registry import make_drafter
 from tts_orch.policies.drafting.stand_contexts import contexts_of_text
+from tts_orch.policies.drafting.warm_up import warm_up
 from tts_orch.records import FloatArray, IntArray, SamplingParams
 from tts_orch.replay.recording import Recording
 
@@ -189,7 +190,7 @@ def main() -> None:
         recorded_texts(arguments.recording) if arguments.recording else synthetic_texts(generator, arguments.mean_ids)
     )
     print(machine())
-    print(f"first use, compiled or loaded: {microseconds(warm_up) / 1e6:.2f} s")
+    print(f"first use, compiled or loaded: {microseconds(partial(warm_up, DraftingConfig())) / 1e6:.2f} s")
     print_table_figures(texts)
     print_drafter_figures(texts)
     print_stream(arguments.tokens, arguments.mean_ids)

@@ -33,7 +33,7 @@ from tts_orch.policies.drafting.ngram_scopes import salt_of, serial_of
 from tts_orch.policies.drafting.ngram_updates import are_contexts, are_laws, are_open, merge_contexts, observe_laws
 from tts_orch.records import FloatArray, IntArray
 
-__all__ = ["EXPOSED", "NgramTable", "warm_up"]
+__all__ = ["EXPOSED", "NgramTable"]
 
 EXPOSED: Final = 10
 """Ids of an entry that drafts are drawn from."""
@@ -193,18 +193,6 @@ class NgramTable:
             self._last_serial += 1
         scopes[self._last_serial % _MOST_SCOPES, 0] = self._last_serial
         return np.uint64(salt_of(self._last_serial))
-
-
-def warm_up() -> None:
-    """Compile everything, or load it from numba's cache, so that no verify step has to."""
-    table = NgramTable(max_entries=16)
-    law = np.zeros((1, 1), np.int32), np.ones((1, 1), np.float32)
-    salts, history = np.full(1, table.open("")), np.zeros((1, ORDERS), np.int32)
-    contexts = table.observe(salts, history, *law, returns_contexts=True)
-    if contexts is not None:
-        table.merge("", contexts)
-    table.lookup("", history[0])
-    table.close("")
 
 
 def _reserve(max_entries: int) -> Columns:

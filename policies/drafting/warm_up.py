@@ -9,6 +9,7 @@ from tts_orch.policies.drafting.draft_size import DraftSize, FixedSize
 from tts_orch.policies.drafting.draft_tree import Drafter, DraftTree, TrajectoryStart, VerifiedStep
 from tts_orch.policies.drafting.node_budget import NodeBudget
 from tts_orch.policies.drafting.registry import make_drafter
+from tts_orch.policies.drafting.stand import Stand
 from tts_orch.records import SamplingParams
 
 __all__ = ["warm_up"]
@@ -24,6 +25,9 @@ def warm_up(config: DraftingConfig) -> None:
         return
     for size in (FixedSize(8), NodeBudget(drafter.priors, lambda rows: 10.0 + rows, 8)):
         _follow(drafter, size, config.verification == "keyed")
+    if isinstance(drafter, Stand):  # another worker's deltas are merged between decode steps too
+        for delta in drafter.drain():
+            drafter.merge(delta)
     drafter.close_scope("warm-up")
 
 

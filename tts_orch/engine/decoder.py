@@ -35,7 +35,7 @@ from tts_orch.seeds import stream_seed
 
 __all__ = ["Counters", "Decoder"]
 
-_TREES_TO_LEARN: Final = 3
+_NODES_TO_LEARN_FROM: Final = 3
 """Nodes of a tree, in the mean and with the root, from which rejected ones are learned: of fewer there is little to learn."""
 _NO_LAW: Final = "the target's logits at position {} are not numbers, or the sampling law excludes every token"
 
@@ -333,7 +333,7 @@ class Decoder:
         walked, n_committed = [walks[i] for i in taught], [counts[i] for i in taught]
         first_rows = list(accumulate((len(walk.nodes) for walk in walks), initial=0))
         n_nodes = sum(walk.tree.n_nodes for walk in walked)
-        is_much = self.drafter.learns_from_rejected and n_nodes >= _TREES_TO_LEARN * len(walked)
+        is_much = self.drafter.learns_from_rejected and n_nodes >= _NODES_TO_LEARN_FROM * len(walked)
         all_rows = logits if is_much else None
         laws = laws_by_node(walked, n_committed, statistics, [first_rows[i] for i in taught], all_rows)
         names = [plans[i].trajectory.request.candidate_id for i in taught]
