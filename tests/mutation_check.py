@@ -327,7 +327,20 @@ FAULTS = (
         DECODER,
         'stream_seed(request.seed, request.attempt, "coins")',
         'stream_seed(request.seed, request.attempt, "drafts")',
-        f"{REJECTION_LAW} -k three_tokens",
+        f"{REJECTION_LAW} -k instead_of_rejected",  # what the coins' stream draws besides them is that token
+    ),
+    Fault(
+        "rejection: a drawn tree is dropped",
+        DECODER,
+        "        decoding = self._reserve([t for t in self._admission.running if not t.is_prefilling])\n"
+        "        prefills = self._plan_prefills()\n"
+        "        trees = self._draft(decoding, sum(len(plan.entry.token_ids) for plan in prefills))\n",
+        "        drafting = [t for t in self._admission.running if not t.is_prefilling]\n"
+        "        drawn = dict(zip(map(id, drafting), self._draft(drafting, 0)))\n"
+        "        decoding = self._reserve(drafting)\n"
+        "        prefills = self._plan_prefills()\n"
+        "        trees = [drawn[id(t)] for t in decoding]\n",
+        f"{REJECTION_LAW} -k dropped",
     ),
     Fault(
         "rejection: another attempt tosses the same coins",

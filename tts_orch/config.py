@@ -114,8 +114,8 @@ class DraftingConfig(Settings):
     statistics_scope: Literal["request", "problem", "task", "run"] = "problem"
     """Which candidates share draft statistics: none, those of a problem, of a domain of problems, or all. Workers tell each
     other what they learn with stand only; other drafters share within a worker."""
-    update_from_prefill: bool = True
-    """stand: learn from the laws of the prompt."""
+    update_from_prefill: Literal["text", "laws", "nothing"] = "text"
+    """stand: learn the prompt's own n-grams, or the target's laws after them, which costs LM head rows, or nothing of it."""
     update_from_accepted: bool = True
     """stand: learn from the laws of committed positions."""
     update_from_rejected: bool = True
@@ -144,7 +144,7 @@ class DraftingConfig(Settings):
                 "draft_tree: node_budget chooses nodes by itself; turn it off (--no-node-budget), or leave the tree out"
             )
         if self.drafter == "stand" and not (
-            self.update_from_prefill or self.update_from_accepted or self.update_from_rejected
+            self.update_from_prefill != "nothing" or self.update_from_accepted or self.update_from_rejected
         ):
             raise ConfigError("update_from_accepted: stand learns nothing with all update_from_* off; turn one on")
         return self

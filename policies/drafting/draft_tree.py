@@ -245,6 +245,11 @@ class Drafter(Protocol):
         """Whether `observe` wants the laws of all verified nodes, those off the accepted path too."""
         ...
 
+    @property
+    def learns_prompt_laws(self) -> bool:
+        """Whether `observe_prompt` wants the target's laws, which cost a row of the LM head each, or only the text."""
+        ...
+
     def start(self, start: TrajectoryStart) -> None:
         """Begin a trajectory."""
         ...
@@ -260,7 +265,14 @@ class Drafter(Protocol):
     def observe_prompt(
         self, trajectory: TrajectoryId, start: int, law_ids: NDArray[np.int32], law_probs: NDArray[np.float32]
     ) -> None:
-        """Learn the raw laws `[m, k]` that the prefill computed after positions `start`, `start + 1`, ..."""
+        """Learn what follows positions `start`, `start + 1`, ... of a prefill.
+
+        Args:
+            trajectory: its id.
+            start: the first of these positions.
+            law_ids: `[m, k]` of the raw laws, or `[m, 1]` the next token of the text unless `learns_prompt_laws`.
+            law_probs: `[m, k]` their probabilities, 1 for a token of the text.
+        """
         ...
 
     def observe(self, steps: Sequence[VerifiedStep]) -> None:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from tts_orch.records import FloatArray, SamplingParams
+from tts_orch.records import FloatArray, IntArray, SamplingParams
 
-__all__ = ["processed_rows"]
+__all__ = ["certain_rows", "processed_rows"]
 
 
 def processed_rows(probs: FloatArray, law: SamplingParams) -> FloatArray:
@@ -27,3 +27,8 @@ def processed_rows(probs: FloatArray, law: SamplingParams) -> FloatArray:
     weights[(before >= law.top_p * total) | (weights < law.min_p)] = 0
     kept = np.maximum(weights.sum(axis=1, keepdims=True), np.finfo(np.float64).tiny)
     return (weights / kept).astype(np.float32)
+
+
+def certain_rows(token_ids: IntArray) -> tuple[IntArray, FloatArray]:
+    """Return the laws `[n, 1]` ids and probabilities by which each of these tokens was certain."""
+    return token_ids[:, None].astype(np.int32), np.ones((len(token_ids), 1), np.float32)

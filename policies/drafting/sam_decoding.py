@@ -105,6 +105,11 @@ class SamDecoding:
         """Whether the fallback does."""
         return self._fallback.learns_from_rejected
 
+    @property
+    def learns_prompt_laws(self) -> bool:
+        """Whether the fallback wants the laws of prompts."""
+        return self._fallback.learns_prompt_laws
+
     def start(self, start: TrajectoryStart) -> None:
         """Begin a trajectory."""
         texts = self._automaton(start.scope)

@@ -64,6 +64,11 @@ class Stand:
         return self._config.update_from_rejected
 
     @property
+    def learns_prompt_laws(self) -> bool:
+        """Whether prompts are learned by their laws; their text does as well and costs nothing."""
+        return self._config.update_from_prefill == "laws"
+
+    @property
     def table(self) -> NgramTable:
         """The statistics."""
         return self._table
@@ -101,9 +106,13 @@ class Stand:
         return StandSlots(self._table, self._shape, states, 1 if self._config.unigram else 2, stored)
 
     def observe_prompt(self, trajectory: TrajectoryId, start: int, law_ids: IntArray, law_probs: FloatArray) -> None:
-        """Learn the laws of a prefill; they stay local, since every worker that takes the prompt computes them."""
+        """Learn the laws or the text of a prefill; this stays local, since every worker that takes the prompt learns it."""
         state = self._trajectories[trajectory]
-        if self._config.update_from_prefill and len(law_ids) and self._salts.get(state.scope) == state.salt:
+        if (
+            self._config.update_from_prefill != "nothing"
+            and len(law_ids)
+            and self._salts.get(state.scope) == state.salt
+        ):
             if self._config.stored_law == "processed":
                 law_probs = processed_rows(law_probs, state.law)
             history = contexts_of_text(state.prompt, start, len(law_ids))

@@ -35,6 +35,7 @@ class TextDrafter(ABC):
     """A `Drafter` that asks one `TextModel` a trajectory."""
 
     learns_from_rejected = False
+    learns_prompt_laws = False
 
     def __init__(self) -> None:
         self._models: dict[TrajectoryId, TextModel] = {}

@@ -80,6 +80,7 @@ class TokenRecycling:
     """
 
     learns_from_rejected = True
+    learns_prompt_laws = True
 
     def __init__(self, vocabulary_size: int, shape: TreeShape | None = None) -> None:
         self._vocabulary_size = vocabulary_size

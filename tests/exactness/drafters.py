@@ -56,6 +56,7 @@ class CheckingDrafter:
 
     priors = np.full(1, 0.5)
     learns_from_rejected = False
+    learns_prompt_laws = True
 
     def __init__(self) -> None:
         self.told: dict[TrajectoryId, Told] = {}

@@ -35,6 +35,11 @@ def empty_table(vocabulary_size: int) -> Table:
     return np.zeros((vocabulary_size, _KNOWN), np.int32), np.zeros((vocabulary_size, _KNOWN))
 
 
+def constant_table(vocabulary_size: int, token_ids: Sequence[int], probs: Sequence[float]) -> Table:
+    """Return one law on these ids, the same after every token."""
+    return np.tile(np.array(token_ids, np.int32), (vocabulary_size, 1)), np.tile(np.array(probs), (vocabulary_size, 1))
+
+
 def random_table(vocabulary_size: int, token_ids: Sequence[int]) -> Table:
     """Return fixed laws on these ids, a different one after every token."""
     probs = np.random.default_rng(0).dirichlet(np.ones(_KNOWN), vocabulary_size)
@@ -87,7 +92,7 @@ class SamplingDrafter(CheckingDrafter):
         for node, last, depth in nodes:
             if depth == _DEPTH:
                 break
-            for slot, column in self._draw(probs[last], told.start, position + node):
+            for slot, column in self._draw(ids[last], probs[last], told.start, position + node):
                 if len(builder) == n_nodes:
                     break
                 token = int(ids[last, column])
@@ -96,9 +101,11 @@ class SamplingDrafter(CheckingDrafter):
         kept = (ids, probs) if self._is_careless else (np.tile(ids, (2, 1)), np.concatenate([probs, probs[:, ::-1]]))
         return replace(builder.build(), laws=DraftLaws(*kept, np.array(of_node, np.int32)))
 
-    def _draw(self, probs: NDArray[np.float64], start: TrajectoryStart, position: int) -> list[tuple[Slot, int]]:
-        """Return the slots that can be filled and the column that each takes."""
-        noise = gumbel(start.seed, position, np.arange(2 * _KNOWN))
+    def _draw(
+        self, ids: IntArray, probs: NDArray[np.float64], start: TrajectoryStart, position: int
+    ) -> list[tuple[Slot, int]]:
+        """Return the slots that can be filled and the column that each takes; a token's noise is that of its id."""
+        noise = gumbel(start.seed, position, np.concatenate([ids, len(self._empty[0]) + ids]))
         with np.errstate(divide="ignore"):
             log_q, log_other = np.log(probs), np.log(probs[::-1])
         scores = {"drawn": log_q + noise[:_KNOWN], "other": log_other + noise[_KNOWN:], "fixed": log_q}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,6 +12,7 @@ from hypothesis import strategies as st
 
 from tests.exactness.decoding import decode, new_decoder, prompt, request, toy_target
 from tests.exactness.drafters import RandomDrafter
+from tests.exactness.processor_matrix import PROCESSOR_MATRIX
 from tests.exactness.reference import decode_plainly, processed_row
 from tests.strategies import sampling_params
 from tests.toys import EOS_ID, VOCABULARY_SIZE, toy_llama
@@ -55,33 +55,10 @@ def _check(row: torch.Tensor, logits: torch.Tensor, params: SamplingParams, hist
         torch.testing.assert_close(row.softmax(-1), expected.softmax(-1), rtol=_TOLERANCE, atol=_TOLERANCE)
 
 
-_MATRIX = list(
-    itertools.product(
-        (0.0, 0.6, 1.0),  # temperature
-        (0, 1, 12),  # top_k
-        (1.0, 0.9),  # top_p
-        (0.0, 0.1),  # min_p
-        ((1.0, 0.0, 0.0), (1.4, 0.0, 0.0), (0.8, 0.7, 0.2)),  # repetition, presence, frequency
-        (0, 4),  # min_new_tokens
-    )
-)
-
-
 def test_matrix_of_processors_at_tree_nodes() -> None:
     """All combinations in one call each, every row with another law and another history."""
     laws, paths, rows = [], [], []
-    for case, (temperature, top_k, top_p, min_p, (repetition, presence, frequency), minimum) in enumerate(_MATRIX):
-        params = SamplingParams(
-            temperature=temperature,
-            top_k=top_k,
-            top_p=top_p,
-            min_p=min_p,
-            repetition_penalty=repetition,
-            presence_penalty=presence,
-            frequency_penalty=frequency,
-            min_new_tokens=minimum,
-            logit_bias=((3, 2.0), (9, -1.0)) if case % 3 == 0 else (),
-        )
+    for params in PROCESSOR_MATRIX:
         for output, path in _HISTORIES:
             laws.append(_law(params, output))
             paths.append(path)

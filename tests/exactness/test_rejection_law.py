@@ -19,8 +19,9 @@ from numpy.typing import NDArray
 from tests.exactness.decoding import decode, new_decoder, prompt, request, toy_target
 from tests.exactness.drafters import AdversarialDrafter, RandomDrafter
 from tests.exactness.joint_law import ERROR_RATE, Law, joint_law, p_value
+from tests.exactness.processor_matrix import PROCESSOR_MATRIX
 from tests.exactness.reference import Outcome, decode_plainly, processed_row
-from tests.exactness.sampling_drafter import SamplingDrafter, Slot, empty_table, random_table
+from tests.exactness.sampling_drafter import SamplingDrafter, Slot, Table, constant_table, empty_table, random_table
 from tests.toys import EOS_ID, VOCABULARY_SIZE, toy_llama
 from tts_orch.config import DrafterName, DraftingConfig
 from tts_orch.engine.laws import TrajectoryLaw
@@ -37,6 +38,10 @@ _LIKELY = (20, 35, 50, 65, 80)
 """All that is ever drawn, so that drafts in different places can be the same."""
 _DRAFTED_IDS = (*_LIKELY, 90)
 _LAW = SamplingParams(temperature=0.9, top_k=5, max_new_tokens=3, logit_bias=tuple((token, 40.0) for token in _LIKELY))
+_TWO_TOKEN_LAW = SamplingParams(temperature=20.0, top_k=2, max_new_tokens=3, logit_bias=((20, 40.0), (35, 40.0)))
+"""Two tokens, about as likely."""
+_UNEVEN_TABLE = constant_table(VOCABULARY_SIZE, _DRAFTED_IDS, (0.3, 0.01, 0.2, 0.2, 0.2, 0.09))
+"""What remains of the two tokens is far from this law: had both one noise, the draft would tell which of them follows."""
 _ALL_PROCESSORS = SamplingParams(
     temperature=0.8,
     top_k=5,
@@ -84,9 +89,11 @@ def _joint(law: SamplingParams) -> Law:
     return joint_law(_PROMPT, law)
 
 
-def _fit(law: SamplingParams, slots: Sequence[Slot], n: int = 2000, **habits: bool) -> float:
+def _fit(
+    law: SamplingParams, slots: Sequence[Slot], n: int = 2000, table: Table | None = None, **habits: bool
+) -> float:
     joint = _joint(law)
-    drafter = SamplingDrafter(random_table(VOCABULARY_SIZE, _DRAFTED_IDS), slots, **habits)
+    drafter = SamplingDrafter(table or random_table(VOCABULARY_SIZE, _DRAFTED_IDS), slots, **habits)
     return p_value(_sample(drafter, law, ["scope"] * n), joint)
 
 
@@ -125,6 +132,42 @@ def test_the_test_sees_laws_read_again_after_the_draw() -> None:
 
 def test_the_test_sees_drafts_of_two_steps_with_one_noise() -> None:
     assert _fit(_LAW, ("drawn",), 3000, repeats_noise=True) < ERROR_RATE
+
+
+def test_tokens_instead_of_rejected_drafts_have_the_enumerated_law() -> None:
+    assert _fit(_TWO_TOKEN_LAW, ("drawn",), table=_UNEVEN_TABLE) > ERROR_RATE
+
+
+def test_the_test_sees_coins_and_drafts_from_one_stream(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Noise of the token that replaces a draft comes with the coins."""
+    monkeypatch.setattr("tts_orch.engine.decoder.stream_seed", lambda seed, attempt, purpose: seed)
+    assert _fit(_TWO_TOKEN_LAW, ("drawn",), table=_UNEVEN_TABLE) < ERROR_RATE
+
+
+def test_coins_and_drafts_come_from_streams_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    tossed: set[int] = set()
+
+    def watched(walks: Sequence[Walk], logits: torch.Tensor) -> None:
+        tossed.update(walk.seed for walk in walks)
+        verify_by_rejection(walks, logits)
+
+    monkeypatch.setattr("tts_orch.engine.decoder.verify_by_rejection", watched)
+    drafter = SamplingDrafter(random_table(VOCABULARY_SIZE, _DRAFTED_IDS), ("drawn",))
+    requests = [request(str(i), _PROMPT, _LAW, seed=i) for i in range(5)]
+    decode(new_decoder(toy_target(), drafter, verification="rejection"), requests)
+    drawn = {told.start.seed for told in drafter.told.values()}
+    assert len(tossed | drawn | set(range(5))) == 3 * 5
+
+
+def test_no_drawn_tree_is_dropped_where_memory_is_short() -> None:
+    """The drafter itself objects to a second tree before the first one was verified."""
+    law = replace(_LAW, max_new_tokens=80)
+    requests = [request(str(i), prompt(50 + i), law) for i in range(4)]
+    drafter = SamplingDrafter(random_table(VOCABULARY_SIZE, _DRAFTED_IDS), ("drawn", "drawn"))
+    decoder = new_decoder(toy_target(), drafter, n_pages=5, verification="rejection")
+    outcomes = decode(decoder, requests)
+    assert decoder.statistics()["preemptions"] > 1
+    assert all(len(outcome.tokens) == 80 for outcome in outcomes.values())
 
 
 @pytest.mark.parametrize("name", ["double", "stand"])
@@ -209,41 +252,20 @@ def test_greedy_tokens_equal_plain_decoding(name: str, max_batch: int) -> None:
 
 # Processors.
 
-_MATRIX = list(
-    itertools.product(
-        (0.0, 0.6, 1.0),  # temperature
-        (0, 12),  # top_k
-        (1.0, 0.9),  # top_p
-        (0.0, 0.1),  # min_p
-        ((1.0, 0.0, 0.0), (1.4, 0.0, 0.0), (0.8, 0.7, 0.2)),  # repetition, presence, frequency
-        (0, 5),  # min_new_tokens
-    )
-)
 _COMMITTED = [9, 12]
 _DRAFTED = [12, 50, 9]
 
 
 def _matrix_walk(case: int) -> Walk:
     """Return the walk of a case of the matrix along a chain, after two committed tokens."""
-    temperature, top_k, top_p, min_p, (repetition, presence, frequency), minimum = _MATRIX[case]
-    params = SamplingParams(
-        temperature=temperature,
-        top_k=top_k,
-        top_p=top_p,
-        min_p=min_p,
-        repetition_penalty=repetition,
-        presence_penalty=presence,
-        frequency_penalty=frequency,
-        min_new_tokens=minimum,
-    )
-    law = TrajectoryLaw(params, (EOS_ID,), _PROMPT.tolist(), VOCABULARY_SIZE)
+    law = TrajectoryLaw(PROCESSOR_MATRIX[case], (EOS_ID,), _PROMPT.tolist(), VOCABULARY_SIZE)
     law.commit(_COMMITTED)
     return Walk(DraftTree.chain(_COMMITTED[-1], _DRAFTED), law, case, len(_PROMPT) + 1, 4 * case)
 
 
 def test_children_are_judged_by_transformers_own_law(monkeypatch: pytest.MonkeyPatch) -> None:
     """All combinations at once, at every node of a chain, each on the node's own history."""
-    walks = [_matrix_walk(case) for case in range(len(_MATRIX))]
+    walks = [_matrix_walk(case) for case in range(len(PROCESSOR_MATRIX))]
     generator = torch.Generator().manual_seed(0)
     logits = 2 * torch.randn(4 * len(walks), VOCABULARY_SIZE, generator=generator, dtype=torch.float64)
     logits[:, EOS_ID] += 4

@@ -69,9 +69,11 @@ def _requests(length: int, n: int, scope: str = "scope") -> list[DecodeRequest]:
 
 @pytest.mark.parametrize("chunk", [1, 7, 256])
 @pytest.mark.parametrize("length", [1, 2, 30, 70])
-def test_every_position_counts_once(length: int, chunk: int) -> None:
+@pytest.mark.parametrize("prompt_laws", [True, False])
+def test_every_position_counts_once(length: int, chunk: int, prompt_laws: bool) -> None:
     requests = _requests(length, n=3)
     drafter = _oracle(requests)
+    drafter.learns_prompt_laws = prompt_laws
     outcomes = decode(new_decoder(toy_target(), drafter, prefill_chunk=chunk), requests)
     assert _learned(drafter) == _verified(requests, outcomes)
 
@@ -106,12 +108,14 @@ def test_positions_received_before_a_resume_are_somebody_elses() -> None:
     assert _learned(first) + _learned(second) == _verified(requests, outcomes)
 
 
-def test_forks_of_one_prompt_teach_their_own_tokens() -> None:
+@pytest.mark.parametrize("prompt_laws", [True, False])
+def test_forks_of_one_prompt_teach_their_own_tokens(prompt_laws: bool) -> None:
     """Prefixes that nobody has counted yet: the prompt counts once, what they do not share counts for each."""
     first, second = (
         DecodeRequest(f"fork-{n}", np.concatenate([prompt(20), prompt(n)]), 20, n, _LAW, "scope") for n in (11, 5)
     )
     drafter = CheckingDrafter()
+    drafter.learns_prompt_laws = prompt_laws
     decoder = new_decoder(toy_target(), drafter)
     decode(decoder, [first])
     outcomes = decode(decoder, [second])
@@ -132,6 +136,28 @@ def test_each_scope_learns_its_prompts() -> None:
     assert all(learned[context] == wanted[context] for context in outputs)
     assert all(1 <= learned[context] <= 2 for context in set(wanted) - outputs)
     assert set(learned) == set(wanted)
+
+
+def test_each_scope_learns_the_text_of_its_prompts() -> None:
+    drafter = CheckingDrafter()
+    drafter.learns_prompt_laws = False
+    decoder = new_decoder(toy_target(), drafter)
+    requests = _requests(20, 2, "first") + _requests(20, 2, "second")
+    outcomes = decode(decoder, requests)
+    learned = _learned(drafter)
+    assert all(learned[tuple(prompt(20)[:n].tolist())] == 2 for n in range(1, 20))
+    assert set(learned) == set(_verified(requests, outcomes))
+
+
+def test_text_costs_no_row_of_the_head() -> None:
+    """A prompt that is learned by its text has no logits, one that is learned by its laws has them."""
+    for prompt_laws in (True, False):
+        drafter = CheckingDrafter()
+        drafter.learns_prompt_laws = prompt_laws
+        decoder = new_decoder(toy_target(), drafter)
+        decoder.submit(_requests(20, 1)[0])
+        (plan,) = [decoder._admission.admit(), decoder._plan()][1]
+        assert plan.entry.first_logit == (0 if prompt_laws else 19)
 
 
 def test_plain_requests_teach_nothing() -> None:
@@ -169,10 +195,11 @@ def _context_keys(tokens: Sequence[int]) -> list[int]:
     return keys
 
 
-def test_table_holds_the_sum_of_the_laws_after_every_context() -> None:
+@pytest.mark.parametrize("prefill", ["laws", "text"])
+def test_table_holds_the_sum_of_the_laws_after_every_context(prefill: str) -> None:
     """STAND's table after known commits: counts are exact, sums are those of the stock model's laws up to rounding."""
     requests = _requests(30, n=3)
-    drafter = new_stand(update_from_rejected=False)
+    drafter = new_stand(update_from_rejected=False, update_from_prefill=prefill)
     decoder = new_decoder(toy_target(), drafter)
     outcomes = decode(decoder, requests)
     counts: Counter[int] = Counter()
@@ -181,7 +208,7 @@ def test_table_holds_the_sum_of_the_laws_after_every_context() -> None:
     for context, n_times in _verified(requests, outcomes).items():
         for key in _context_keys(context):
             counts[key] += n_times
-            mass[key] += n_times * laws[context]
+            mass[key] += n_times * (1.0 if prefill == "text" and len(context) < 30 else laws[context])
     columns, salt = drafter.table.columns, drafter.table.open("scope")
     assert drafter.table.size == len(counts)
     for key, n_times in counts.items():

@@ -24,6 +24,20 @@ from tts_orch.store.wire import pack
 
 Result = TypeVar("Result")
 
+_DEADLINE_S = 30.0
+"""Several of the longest pauses of a replica whose store fails; only a hang takes so long."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _compiled_kernels() -> None:
+    """Compile what replicas call, which takes longer than any exchange and would be counted as waiting."""
+    stand = sharing_stand()
+    learn(stand, 1)
+    for delta in stand.drain():
+        stand.merge(delta)
+        stand.reload(delta)
+    assert knowledge(stand) == {1: 1}
+
 
 class UnsureStore:
     """A store whose methods may fail before or after they have done their work."""
@@ -80,7 +94,7 @@ def workers(store: UnsureStore) -> Iterator[list[Worker]]:
 
 
 def step_until(holds: Callable[[], bool], *workers: Worker) -> None:
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + _DEADLINE_S
     while not holds():
         assert time.monotonic() < deadline, [(worker.knowledge, worker.replica.statistics()) for worker in workers]
         for worker in workers:
@@ -130,9 +144,8 @@ def test_failing_store_costs_one_warning_and_nothing_else(
     with caplog.at_level(logging.WARNING):
         learn(anna.stand, 1)
         step_until(lambda: anna.replica.statistics().failures >= 3, anna)
-    warnings = [record.getMessage() for record in caplog.records]
-    assert len(warnings) <= len(workers)
-    assert set(warnings) == {"statistics store: away; decoding goes on with local statistics"}
+    warnings = [record.getMessage() for record in caplog.records if record.name.startswith("tts_orch")]
+    assert warnings == ["statistics store: away; decoding goes on with local statistics"]
     assert anna.knowledge == {1: 1}
     store.is_away = False
     step_until(lambda: ben.knowledge == {1: 1}, *workers)

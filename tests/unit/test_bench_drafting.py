@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,10 +14,10 @@ import numpy as np
 import pytest
 
 from tests.toys import save_toy
-from tts_orch.bench.decoding import decode, new_decoder
-from tts_orch.bench.methods import METHODS, ablations, chosen_methods, scope_name
+from tts_orch.bench.decoding import decode, new_decoder, request
+from tts_orch.bench.methods import METHODS, ablations, scope_name
 from tts_orch.bench.plan import BenchPlan, quick, seconds_by_part, timing_cells
-from tts_orch.bench.recordings import first_tokens
+from tts_orch.bench.recordings import difference, first_tokens, record, requests
 from tts_orch.bench.results import ResultFolder
 from tts_orch.bench.tables import tables
 from tts_orch.bench.trees import equal_tree, write_trees
@@ -27,6 +31,7 @@ from tts_orch.policies.drafting.tree_file import read_tree
 from tts_orch.records import SamplingParams
 from tts_orch.replay.recording import Recording
 
+COMPARED = ("plain", "prompt_lookup", "stand", "stand_budget")
 PROBLEMS = ["1 + 1 = ? 1 + 1 = 10. 1 + 1 =", "the box in the box is in the", "an a, an a, an a"]
 
 
@@ -41,11 +46,18 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def command(folder: Path, *more: str) -> list[str]:
-    places = ["--target", str(folder / "toy"), "--data", str(folder), "--out", str(folder / "out")]
+def command(folder: Path, *more: str, out: Path | None = None, methods: Sequence[str] = COMPARED) -> list[str]:
+    places = ["--target", str(folder / "toy"), "--data", str(folder), "--out", str(out or folder / "out")]
     workloads = ["--workloads", "sums"]
-    methods = [word for name in ("plain", "prompt_lookup", "stand", "stand_budget") for word in ("--methods", name)]
-    return ["bench", "drafting", *places, *workloads, *methods, "--workers", "1", "--quick", *more]
+    names = [word for name in methods for word in ("--methods", name)]
+    return ["bench", "drafting", *places, *workloads, *names, "--workers", "1", "--quick", *more]
+
+
+def forbid_targets(monkeypatch: pytest.MonkeyPatch) -> None:
+    def load(config: EngineConfig) -> None:
+        raise AssertionError("the target is loaded")
+
+    monkeypatch.setattr("tts_orch.bench.online_parts.load_target", load)
 
 
 def results(folder: Path) -> dict[str, Any]:
@@ -95,6 +107,69 @@ def test_recordings_are_used_again(folder: Path) -> None:
     assert before == {path: path.stat().st_mtime_ns for path in before}
 
 
+def test_a_changed_problem_is_recorded_again_and_a_real_run_wants_that(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    problems, out = tmp_path / "own.jsonl", tmp_path / "out"
+    arguments = ["bench", "drafting", "--quick", "--target", str(folder / "toy"), "--out", str(out)]
+    arguments += ["--workloads", str(problems), "--methods", "prompt_lookup"]
+    recordings = {}
+    for prompt in ("a", "an"):
+        problems.write_text(json.dumps({"id": "p", "prompt": prompt}))
+        assert execute([*arguments, "--parts", "record"]) == 0
+        path = next((out / "recordings").glob("own-*-T0.7-*.npz"))
+        recordings[prompt] = Recording.load(path).trajectories[0].prompt.tolist()
+    assert f"{path.name}: recorded again, since the prompts changed" in capsys.readouterr().out
+    assert recordings["a"] != recordings["an"]
+    problems.write_text(json.dumps({"id": "p", "prompt": "the"}))
+    assert execute([*arguments, "--parts", "real"]) == 2
+    assert f"{path}: the prompts changed since it was recorded; run the part `record`" in capsys.readouterr().err
+
+
+def test_what_a_recording_was_made_of_is_told(folder: Path) -> None:
+    target = load_target(EngineConfig(target=str(folder / "toy"), threads=1))
+    law, prompts = SamplingParams(temperature=0.7, max_new_tokens=3), random_prompts(2, target.vocab_size)
+    wanted = requests(prompts, law, 2, seed=0)
+    recording = record(target, EngineConfig(target="toy", drafter="none"), wanted)
+    assert difference(recording, target, wanted) == ""
+    assert difference(replace(recording, weights_id="other"), target, wanted) == "the target"
+    assert difference(recording, target, requests(prompts, replace(law, max_new_tokens=4), 2, 0)) == "the sampling law"
+    assert difference(recording, target, requests(prompts[:1], law, 2, 0)) == "the problems"
+    assert difference(recording, target, requests(prompts, law, 2, seed=1)) == "the seed"
+    swapped = [replace(prompts[0], token_ids=prompts[1].token_ids), prompts[1]]
+    assert difference(recording, target, requests(swapped, law, 2, 0)) == "the prompts"
+
+
+def test_a_partial_rerun_replaces_its_own_rows_only(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(folder / "out", tmp_path / "out")
+    before = results(tmp_path)
+    assert execute(command(folder, "--parts", "replay", out=tmp_path / "out", methods=["prompt_lookup"])) == 0
+    after = results(tmp_path)
+    for row, old in zip(after["replay"].pop("rows"), before["replay"].pop("rows"), strict=True):
+        if row["method"] == "prompt_lookup":
+            assert row["made"] != old["made"]
+            assert row["tau"] == old["tau"]
+        else:
+            assert row == old
+    assert len(after["replay"].pop("made")) == 2
+    assert len(before["replay"].pop("made")) == 1
+    assert after == before
+
+
+def test_tables_and_plots_are_drawn_again_without_measuring(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forbid_targets(monkeypatch)
+    text = (folder / "out/tables.md").read_text()
+    (folder / "out/tables.md").unlink()
+    (folder / "out/speed.png").unlink()
+    assert execute(["bench", "redraw", str(folder / "out")]) == 0
+    assert (folder / "out/tables.md").read_text() == text
+    assert (folder / "out/speed.png").is_file()
+    assert execute(["bench", "redraw", str(folder)]) == 2
+    assert f"{folder}: no results there; give the --out of a benchmark" in capsys.readouterr().err
+
+
 def test_a_cut_recording_is_what_a_smaller_limit_would_have_recorded(folder: Path) -> None:
     (path,) = (folder / "out/recordings").glob("alternating-*.npz")
     recording = Recording.load(path)
@@ -133,7 +208,7 @@ def test_a_decoder_learns_costs_in_its_own_curve(folder: Path) -> None:
     costs = CostModel([1.0, 2.0], [1, 64])
     decoder = new_decoder(target, None, EngineConfig(target="toy"), 1, costs)
     prompt = random_prompts(1, target.vocab_size)[0]
-    decode(decoder, prompt, SamplingParams(max_new_tokens=3), [0], 1, seed=0, scope="a")
+    decode(decoder, [request(prompt, 0, SamplingParams(max_new_tokens=3), 0, "a")], 1)
     assert decoder.cost_model is not None
     assert decoder.cost_model.table() != costs.table()
     assert costs.table() == [(1, 1.0), (64, 2.0)]
@@ -155,6 +230,17 @@ def test_tables_of_some_parts_are_written_without_the_others(folder: Path) -> No
     assert "Speed" not in text
 
 
+def test_milliseconds_of_a_pass_are_those_of_its_parts(folder: Path) -> None:
+    found = results(folder)
+    lines = tables({"timing": found["timing"]}).splitlines()
+    assert "| cell | draft | forward | verify | commit | learn |" in lines
+    for row in found["timing"]["rows"]:
+        times = row["milliseconds_a_pass"]
+        assert min(times[part] for part in ("forward", "verify", "commit")) > 0
+        cells = ["draft", "forward", "verify", "commit", "learn"]
+        assert f"| {row['label']} | {' | '.join(f'{times[part]:.2f}' for part in cells)} |" in lines
+
+
 def test_dry_run_prints_times_and_does_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["bench", "drafting", "--out", str(tmp_path / "out"), "--dry-run"]) == 0
     assert "timing" in capsys.readouterr().out
@@ -166,11 +252,37 @@ def test_replay_without_recordings_says_what_to_do(tmp_path: Path, capsys: pytes
     assert "run the part `record` first" in capsys.readouterr().err
 
 
-def test_unknown_methods_and_workloads_are_one_line(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(ConfigError, match="no method 'stnd'"):
-        chosen_methods(["stnd"])
-    assert execute(command(folder, "--workloads", "nowhere", "--parts", "record")) == 2
-    assert "no file nowhere" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["--methods", "stnd"], "methods: no method 'stnd'"),
+        (["--workloads", "nowhere", "--parts", "record"], "no file nowhere"),
+        (["--timed-workloads", "broken", "--parts", "timing"], "broken.jsonl:1: "),
+        (["--seed", "7", "--parts", "real"], "s7.npz: nothing was recorded there; run the part `record` first"),
+    ],
+)
+def test_what_is_missing_is_one_line_before_the_target_is_loaded(
+    folder: Path,
+    more: list[str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    (folder / "broken.jsonl").write_text("{")
+    forbid_targets(monkeypatch)
+    assert execute(command(folder, *more)) == 2
+    error = capsys.readouterr().err
+    assert message in error
+    assert error.count("\n") == 1
+
+
+def test_missing_matplotlib_is_one_line_before_the_target_is_loaded(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    forbid_targets(monkeypatch)
+    assert execute(command(folder)) == 2
+    assert "plots need matplotlib; install it with" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -193,7 +305,7 @@ def test_methods_and_ablations_are_settings_that_exist(tmp_path: Path) -> None:
         config = method.config(80, trees)
         assert config.max_nodes == 80
         assert config.node_budget == method.name.startswith("stand_budget")
-    assert len({method.name for method in METHODS}) == len(METHODS) == 13
+    assert len({method.name for method in METHODS}) == len(METHODS) == 15
 
 
 def test_equal_trees_have_the_same_number_of_children_everywhere(tmp_path: Path) -> None:

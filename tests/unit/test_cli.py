@@ -210,7 +210,7 @@ MISTAKES = [
     (tree_file, ["--draft-tree", "tree.json", "--drafter", "anpd"], "draft_tree: only stand drafts by it, not anpd"),
     (
         None,
-        ["--no-update-from-prefill", "--no-update-from-accepted", "--no-update-from-rejected"],
+        ["--update-from-prefill", "nothing", "--no-update-from-accepted", "--no-update-from-rejected"],
         "update_from_accepted: stand learns nothing",
     ),
     (None, ["--statistics-scope", "world"], "'world' is not one of 'request', 'problem', 'task', 'run'"),

@@ -216,7 +216,7 @@ def test_drafting_may_change_under_either_verification(tmp_path: Path, verificat
         "node_budget": False,
         "draft_sampling": "deterministic",
         "statistics_scope": "run",
-        "update_from_prefill": False,
+        "update_from_prefill": "nothing",
         "update_from_accepted": False,
         "update_from_rejected": True,
         "stored_law": "processed",

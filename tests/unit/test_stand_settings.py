@@ -45,10 +45,11 @@ def _known(stand: Stand, *context: int) -> list[int] | None:
 
 
 def test_prompts_fill_the_table_unless_told_not_to() -> None:
-    for is_on in (True, False):
-        stand = _stand(update_from_prefill=is_on)
+    for source in ("text", "laws", "nothing"):
+        stand = _stand(update_from_prefill=source)
+        assert stand.learns_prompt_laws == (source == "laws")
         stand.observe_prompt("a", 0, *_law(4, 5))
-        assert _known(stand, 1) == ([4, 5] if is_on else None)
+        assert _known(stand, 1) == (None if source == "nothing" else [4, 5])
 
 
 @pytest.mark.parametrize("accepted", [True, False])

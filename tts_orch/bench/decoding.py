@@ -58,26 +58,20 @@ def new_decoder(
     return Decoder(target, drafter, config.model_copy(update=limits), own_costs)
 
 
-def decode(
-    decoder: Decoder, prompt: Prompt, law: SamplingParams, indices: Sequence[int], batch: int, *, seed: int, scope: str
-) -> Decoded:
+def decode(decoder: Decoder, requests: Sequence[DecodeRequest], batch: int) -> Decoded:
     """Decode trajectories of one problem, `batch` at a time; statistics of their scope stay.
 
     Args:
         decoder: an idle one.
-        prompt: of the problem.
-        law: sampling law.
-        indices: which trajectories.
+        requests: the trajectories.
         batch: how many at a time; when one ends the next one takes its place.
-        seed: of the run.
-        scope: of the draft statistics.
     """
     outputs: dict[int, list[int]] = defaultdict(list)
-    waiting, running, pass_rows = list(reversed(indices)), 0, []
+    waiting, running, pass_rows = list(reversed(requests)), 0, []
     before, started = decoder.counters.verify_steps, time.perf_counter()
     while waiting or running:
         while waiting and running < batch:
-            decoder.submit(request(prompt, waiting.pop(), law, seed, scope))
+            decoder.submit(waiting.pop())
             running += 1
         n_rows = _rows(decoder)
         for chunk in decoder.step():

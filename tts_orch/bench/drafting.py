@@ -9,11 +9,13 @@ from tts_orch.bench.offline_parts import OfflineParts
 from tts_orch.bench.plan import BenchPlan, Part
 from tts_orch.bench.plots import draw_plots
 from tts_orch.bench.provenance import provenance
+from tts_orch.bench.requirements import check_recordings, check_settings
 from tts_orch.bench.results import ResultFolder
 from tts_orch.bench.tables import tables
+from tts_orch.errors import ConfigError
 from tts_orch.json_lines import JsonObject
 
-__all__ = ["run_parts"]
+__all__ = ["redraw", "run_parts"]
 
 
 def run_parts(plan: BenchPlan, parts: Sequence[Part], report: Callable[[str], None]) -> list[Path]:
@@ -23,10 +25,15 @@ def run_parts(plan: BenchPlan, parts: Sequence[Part], report: Callable[[str], No
         plan: sizes and places.
         parts: which ones.
         report: told of progress, a line at a time.
+
+    Raises:
+        UserError: something that the parts need is not there.
     """
+    check_settings(plan, parts)
+    folder = ResultFolder(plan.out)
+    check_recordings(plan, parts, folder)
     from tts_orch.bench.online_parts import OnlineParts  # loads torch, which a rerun of replays does not need
 
-    folder = ResultFolder(plan.out)
     offline, online = OfflineParts(plan, folder, report), OnlineParts(plan, folder, report)
     actions: dict[Part, Callable[[], JsonObject]] = {
         "record": online.record,
@@ -40,6 +47,24 @@ def run_parts(plan: BenchPlan, parts: Sequence[Part], report: Callable[[str], No
     }
     for part in parts:
         report(f"--- {part}")
-        folder.write_part(part, {"made": provenance(plan), **actions[part]()})
+        folder.write_part(part, actions[part](), provenance(plan))
         folder.write_all(tables(folder.read()))
+    return _files(folder)
+
+
+def redraw(path: Path) -> list[Path]:
+    """Write tables and plots of what a folder has and return the files; nothing is measured.
+
+    Raises:
+        ConfigError: it has no results.
+    """
+    if not (path / "parts").is_dir():
+        raise ConfigError(f"{path}: no results there; give the --out of a benchmark")
+    folder = ResultFolder(path)
+    folder.write_all(tables(folder.read()))
+    return _files(folder)
+
+
+def _files(folder: ResultFolder) -> list[Path]:
+    """Draw the plots and return all files."""
     return [folder.path / "results.json", folder.path / "tables.md", *draw_plots(folder.read(), folder.path)]

@@ -62,6 +62,8 @@ class Method:
 _STAND: Final = {"drafter": "stand", "update_from_rejected": False}
 """What a replay can tell exactly; the product learns from rejected nodes too."""
 _STAND_IN_FULL: Final = {"drafter": "stand"}
+_SCOPE_OF_RUN: Final = {"statistics_scope": "run"}
+"""One matrix over all requests, as in the papers of Token Recycling and SAM decoding."""
 
 METHODS: Final = (
     Method("plain", "plain decoding", {"drafter": "none"}),
@@ -69,6 +71,10 @@ METHODS: Final = (
     Method("anpd", "ANPD", {"drafter": "anpd"}),
     Method("suffix_automaton", "SAM + Token Recycling", {"drafter": "suffix_automaton"}),
     Method("token_recycling", "Token Recycling", {"drafter": "token_recycling"}),
+    Method(
+        "suffix_automaton_run", "SAM + Token Recycling, whole run", {"drafter": "suffix_automaton", **_SCOPE_OF_RUN}
+    ),
+    Method("token_recycling_run", "Token Recycling, whole run", {"drafter": "token_recycling", **_SCOPE_OF_RUN}),
     Method("suffix_tries", "SuffixDecoding", {"drafter": "suffix_tries"}),
     Method("stand_deterministic", "STAND deterministic", {**_STAND, "draft_sampling": "deterministic"}, "heuristic"),
     Method("stand", "STAND stochastic", _STAND, "heuristic"),
@@ -102,11 +108,12 @@ def ablations() -> tuple[Method, ...]:
     """Return the choices that the paper leaves open, one changed at a time; the first is what the others are held against."""
     return (
         Method("default", "defaults, learned tree", _STAND),
-        Method("no_prefill", "(a) prompt laws not learned", {**_STAND, "update_from_prefill": False}),
+        Method("prompt_laws", "(a) prompts: laws, not text", {**_STAND, "update_from_prefill": "laws"}),
+        Method("no_prefill", "(a) prompts not learned", {**_STAND, "update_from_prefill": "nothing"}),
         Method("from_rejected", "(b) rejected nodes learned too", _STAND_IN_FULL),
         Method("scope_request", "(c) table of a request", {**_STAND, "statistics_scope": "request"}),
         Method("scope_task", "(c) table of a task", {**_STAND, "statistics_scope": "task"}),
-        Method("scope_run", "(c) table of the run", {**_STAND, "statistics_scope": "run"}),
+        Method("scope_run", "(c) table of the run", {**_STAND, **_SCOPE_OF_RUN}),
         Method("stored_processed", "(d) processed laws stored", {**_STAND, "stored_law": "processed"}),
         Method("tree_heuristic", "(e) heuristic tree", _STAND, "heuristic"),
         Method("tree_flat", "(e) tree of a flat acceptance vector", _STAND, "flat"),

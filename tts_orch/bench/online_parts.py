@@ -15,7 +15,7 @@ from tts_orch.bench.offline_cells import SIBLINGS
 from tts_orch.bench.offline_parts import OfflineParts
 from tts_orch.bench.plan import ALTERNATING, BenchPlan, timing_cells
 from tts_orch.bench.real_cells import RealRun, depth_for
-from tts_orch.bench.recordings import first_tokens, record
+from tts_orch.bench.recordings import difference, first_tokens, record, requests
 from tts_orch.bench.replay_cells import replayed
 from tts_orch.bench.results import ResultFolder
 from tts_orch.bench.timing_cells import timing_row
@@ -24,8 +24,9 @@ from tts_orch.bench.workloads import RANDOM_TEXT, Prompt, random_prompts, read_p
 from tts_orch.config import DraftingConfig, EngineConfig
 from tts_orch.engine.target import Target, load_target
 from tts_orch.engine.threads import n_threads, reserve_for_kernels
+from tts_orch.errors import ConfigError
 from tts_orch.json_lines import JsonObject
-from tts_orch.records import SamplingParams
+from tts_orch.records import DecodeRequest, SamplingParams
 from tts_orch.replay.recording import Recording
 from tts_orch.tasks.prompts import Tokenizer
 
@@ -69,35 +70,44 @@ class OnlineParts:
         return read_prompts(workload, self.plan.data, n, cast(Tokenizer, self.target.tokenizer))
 
     def record(self) -> JsonObject:
-        """Make the recordings that are not there yet, and describe where they were made."""
+        """Make the recordings that are not there yet or no longer right, and describe where they were made."""
         plan = self.plan
-        rows: list[JsonObject] = []
-        for temperature in plan.temperatures:
-            law = SamplingParams(temperature=temperature, max_new_tokens=plan.max_new_tokens)
-            n = plan.trajectories if temperature > 0 else 1
-            rows += [self._record(workload, law, plan.problems_per_workload, n) for workload in plan.workloads]
-        law = SamplingParams(temperature=plan.highest_temperature, max_new_tokens=plan.alternating_tokens)
-        rows.append(self._record(ALTERNATING, law, plan.alternating_problems, plan.alternating_trajectories))
+        rows = [self._record(workload, t) for t in plan.temperatures for workload in plan.workloads]
+        rows.append(self._record(ALTERNATING, plan.highest_temperature))
         curve = self.target.measure_cost(_COST_BATCH).table()
         return {"rows": rows, "cost_curve": curve, **self._device()}
 
-    def _record(self, workload: str, law: SamplingParams, n_problems: int, trajectories: int) -> JsonObject:
-        path = self.folder.recording(self.plan, workload, law.temperature)
+    def _record(self, workload: str, temperature: float) -> JsonObject:
+        path, wanted = self.folder.recording(self.plan, workload, temperature), self._wanted(workload, temperature)
         recording = Recording.load(path) if path.is_file() else None
-        if recording is None or recording.fingerprint != self.target.fingerprint:
-            source = self.plan.workloads[0] if workload == ALTERNATING else workload
-            prompts = self.prompts(source, n_problems)
-            recording = record(self.target, self.config, prompts, law, trajectories, self.plan.seed)
+        changed = difference(recording, self.target, wanted) if recording else ""
+        if changed:
+            self.report(f"{path.name}: recorded again, since {changed} changed")
+        if recording is None or changed:
+            recording = record(self.target, self.config, wanted)
             recording.save(path)
         n_tokens = sum(len(one.tokens) for one in recording.trajectories)
         self.report(f"{path.name}: {len(recording.trajectories)} trajectories, {n_tokens:,} tokens")
+        n_problems = len(recording.problem_ids)
         return {
             "workload": workload,
-            "temperature": law.temperature,
-            "problems": len(recording.problem_ids),
-            "trajectories": trajectories,
+            "temperature": temperature,
+            "problems": n_problems,
+            "trajectories": len(recording.trajectories) // n_problems,
             "tokens": n_tokens,
         }
+
+    def _wanted(self, workload: str, temperature: float) -> list[DecodeRequest]:
+        """Return what the recording of a workload is made of."""
+        plan = self.plan
+        if workload == ALTERNATING:
+            prompts = self.prompts(plan.workloads[0], plan.alternating_problems)
+            n_trajectories, n_tokens = plan.alternating_trajectories, plan.alternating_tokens
+        else:
+            prompts = self.prompts(workload, plan.problems_per_workload)
+            n_trajectories, n_tokens = plan.trajectories if temperature > 0 else 1, plan.max_new_tokens
+        law = SamplingParams(temperature=temperature, max_new_tokens=n_tokens)
+        return requests(prompts, law, n_trajectories, plan.seed)
 
     def _device(self) -> JsonObject:
         target = self.target
@@ -138,8 +148,17 @@ class OnlineParts:
         return rows
 
     def _cut(self, workload: str, prompts: Sequence[Prompt]) -> Recording:
-        """Return what the recording of a workload has of a real run's trajectories."""
-        recording = Recording.load(self.folder.recording(self.plan, workload, self.plan.highest_temperature))
+        """Return what the recording of a workload has of a real run's trajectories.
+
+        Raises:
+            ConfigError: it was made of something else.
+        """
+        temperature = self.plan.highest_temperature
+        path = self.folder.recording(self.plan, workload, temperature)
+        recording = Recording.load(path)
+        changed = difference(recording, self.target, self._wanted(workload, temperature))
+        if changed:
+            raise ConfigError(f"{path}: {changed} changed since it was recorded; run the part `record` again")
         problem_ids = [prompt.problem_id for prompt in prompts]
         return first_tokens(recording.of_problems(problem_ids), self.plan.real_tokens)
 

@@ -92,7 +92,7 @@ class BenchPlan(Settings):
     pairs: int = Field(10, ge=1)
     """Problems of each timing cell: interleaved pairs of drafted and plain decoding."""
     timing_tokens: int = Field(32, ge=2)
-    """Length limit of timed trajectories."""
+    """Length limit of timed trajectories, in the mean."""
     alternating_problems: int = Field(50, ge=2)
     """Problems that alternate in the test that tau does not decay."""
     alternating_trajectories: int = Field(2, ge=1)
@@ -153,12 +153,12 @@ def timing_cells(plan: BenchPlan) -> tuple[TimingCell, ...]:
     cells = []
     for place, workload in enumerate(plan.timed):
         if workload == RANDOM_TEXT:
-            cells += [TimingCell(workload, 1, 2, temperature=_HOT), TimingCell(workload, 8, 8, temperature=_HOT)]
+            cells += [TimingCell(workload, 1, 2, temperature=_HOT), TimingCell(workload, 8, 16, temperature=_HOT)]
         elif place == 0:
             cells += [TimingCell(workload, 1, 2, 0, temperature), TimingCell(workload, 1, 8, 8, temperature)]
-            cells += [TimingCell(workload, batch, max(8, batch), 0, temperature) for batch in (4, 8, 16)]
+            cells += [TimingCell(workload, batch, 2 * batch, 0, temperature) for batch in (4, 8, 16)]
         else:
-            cells.append(TimingCell(workload, 8, 8, 0, temperature))
+            cells.append(TimingCell(workload, 8, 16, 0, temperature))
     return tuple(cells)
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,13 +13,16 @@ from tts_orch.bench.plan import Part
 from tts_orch.errors import ConfigError
 from tts_orch.json_lines import JsonObject
 
-__all__ = ["draw_plots"]
+__all__ = ["draw_plots", "load_figures"]
 
 Results = Mapping[Part, JsonObject]
 
+_MOST_COLUMNS: Final = 3
+_COLOURS: Final = 10
 
-def draw_plots(results: Results, folder: Path) -> list[Path]:
-    """Draw what there are results for and return the files.
+
+def load_figures() -> Any:
+    """Return matplotlib's module of figures.
 
     Raises:
         ConfigError: matplotlib is not installed.
@@ -27,15 +31,33 @@ def draw_plots(results: Results, folder: Path) -> list[Path]:
         import matplotlib.figure as figures  # loaded late: only this command needs it
     except ImportError:
         raise ConfigError("plots need matplotlib; install it with `pip install 'tts-orch[bench]'`") from None
+    return figures
+
+
+def draw_plots(results: Results, folder: Path) -> list[Path]:
+    """Draw what there are results for and return the files.
+
+    Raises:
+        ConfigError: matplotlib is not installed.
+    """
+    figures = load_figures()
     files = []
     for name, (part, draw) in _PLOTS.items():
         if part in results:
-            figure = figures.Figure(figsize=(8, 5), layout="constrained")
-            draw(figure.subplots(), results[part])
+            figure = figures.Figure(figsize=(10, 5), layout="constrained")
+            draw(figure, results[part])
+            _legend(figure)
             figure.suptitle(_origin(results), fontsize=8)
             files.append(folder / f"{name}.png")
             figure.savefig(files[-1], dpi=150)
     return files
+
+
+def _legend(figure: Any) -> None:
+    """Name the curves of all panels once, beside them."""
+    named = [axes.get_legend_handles_labels() for axes in figure.axes]
+    by_label = {label: handle for panel in named for handle, label in zip(*panel, strict=True)}
+    figure.legend(by_label.values(), by_label, loc="outside right center", fontsize=8)
 
 
 def _origin(results: Results) -> str:
@@ -44,28 +66,48 @@ def _origin(results: Results) -> str:
     return "{target} on {device}, {dtype}, numerics {numerics}".format(**known) if known else ""
 
 
-def _tau_by_index(axes: Any, result: JsonObject) -> None:
+def _tau_by_index(figure: Any, result: JsonObject) -> None:
+    axes = figure.subplots()
     for label, rows in _largest(result):
-        curve = _mean_curve([row["tau_by_index"] for row in rows])
-        axes.plot(range(1, len(curve) + 1), curve, label=label, marker="o", markersize=3)
-    _name(
-        axes, "trajectory", "tau", f"tau by trajectory index, at most {_most_nodes(result)} nodes, mean over workloads"
-    )
+        _draw_mean(axes, [row["tau_by_index"] for row in rows], math.nan, label=label)
+    title = f"tau by trajectory index, at most {_most_nodes(result)} nodes, mean over workloads"
+    _name(axes, "trajectory", "tau", title)
 
 
-def _tau_by_index_real(axes: Any, result: JsonObject) -> None:
-    for label, rows in _by_label(iter(result["rows"])):
-        curve = _mean_curve([row["tau_by_index"] for row in rows])
-        axes.plot(range(1, len(curve) + 1), curve, label=label, marker="o", markersize=3)
-    _name(
-        axes,
-        "trajectory",
-        "tau",
-        f"tau by trajectory index, at most {_most_nodes(result)} nodes, real runs and replays of the same",
-    )
+def _tau_by_index_real(figure: Any, result: JsonObject) -> None:
+    """Draw a panel a workload: real runs in whole lines, replays of the same problems in dashes."""
+    most, looks = _most_nodes(result), _looks(result["rows"])
+    workloads = list(dict.fromkeys(row["workload"] for row in result["rows"]))
+    for axes, workload in zip(_panels(figure, len(workloads)), workloads, strict=True):
+        for row in result["rows"]:
+            if row["workload"] == workload and row["nodes"] == most:
+                _draw_mean(axes, [row["tau_by_index"]], math.nan, label=row["label"], **looks[row["label"]])
+        _name(axes, "trajectory (dashes: by replay)", "tau", f"{workload}, at most {most} nodes")
 
 
-def _tau_by_nodes(axes: Any, result: JsonObject) -> None:
+def _panels(figure: Any, n: int) -> list[Any]:
+    """Return the axes of `n` panels of one scale."""
+    n_columns = min(n, _MOST_COLUMNS)
+    n_rows = -(-n // n_columns)
+    figure.set_size_inches(4 + 5 * n_columns, 5 * n_rows)
+    panels = figure.subplots(n_rows, n_columns, sharey=True, squeeze=False).flat
+    for unused in panels[n:]:
+        unused.remove()
+    return list(panels[:n])
+
+
+def _looks(rows: Sequence[JsonObject]) -> dict[str, dict[str, str]]:
+    """Return what each method's curve looks like, the same in all panels."""
+    looks: dict[str, dict[str, str]] = {}
+    for is_real, style in ((True, "-"), (False, "--")):
+        labels = dict.fromkeys(row["label"] for row in rows if row["is_real"] == is_real)
+        for place, label in enumerate(labels):
+            looks[label] = {"linestyle": style, "color": f"C{place % _COLOURS}"}
+    return looks
+
+
+def _tau_by_nodes(figure: Any, result: JsonObject) -> None:
+    axes = figure.subplots()
     drafted = (row for row in _hottest(result) if row["lockstep"] == 1 and row["draft_nodes"])
     for label, rows in _by_label(drafted):
         nodes = sorted({row["nodes"] for row in rows})
@@ -82,26 +124,24 @@ def _tau_by_nodes(axes: Any, result: JsonObject) -> None:
     _name(axes, "nodes", "tau", "tau by nodes, mean over workloads")
 
 
-def _acceptance_by_depth(axes: Any, result: JsonObject) -> None:
+def _acceptance_by_depth(figure: Any, result: JsonObject) -> None:
+    axes = figure.subplots()
     for label, rows in _largest(result):
-        curve = _mean_curve([row["acceptance_at_depth"] for row in rows])
-        axes.plot(range(1, len(curve) + 1), curve, label=label, marker="o", markersize=3)
-    _name(
-        axes,
-        "depth",
-        "P(accepted length >= depth)",
-        f"acceptance by depth, at most {_most_nodes(result)} nodes, mean over workloads",
-    )
+        _draw_mean(axes, [row["acceptance_at_depth"] for row in rows], 0.0, label=label)
+    title = f"acceptance by depth, at most {_most_nodes(result)} nodes, mean over workloads"
+    _name(axes, "depth", "P(accepted length >= depth)", title)
 
 
-def _overlap(axes: Any, result: JsonObject) -> None:
+def _overlap(figure: Any, result: JsonObject) -> None:
+    axes = figure.subplots()
     for order in sorted({row["order"] for row in result["rows"]}):
-        curve = _mean_curve([row["by_index"] for row in result["rows"] if row["order"] == order])
-        axes.plot(range(1, len(curve) + 1), curve, label=f"n = {order}", marker="o", markersize=3)
+        curves = [row["by_index"] for row in result["rows"] if row["order"] == order]
+        _draw_mean(axes, curves, math.nan, label=f"n = {order}")
     _name(axes, "trajectory", "share said before", "n-gram overlap with the prompt and earlier trajectories")
 
 
-def _speed(axes: Any, result: JsonObject) -> None:
+def _speed(figure: Any, result: JsonObject) -> None:
+    axes = figure.subplots()
     rows = list(reversed(result["rows"]))
     places = np.arange(len(rows))
     for offset, key, label in ((0.2, "median_ratio", "with drafts / plain"), (-0.2, "a_a_band", "plain / plain")):
@@ -139,20 +179,21 @@ def _largest(result: JsonObject) -> Iterator[tuple[str, list[JsonObject]]]:
     yield from _by_label(row for row in rows if row["nodes"] == most and row["lockstep"] == 1)
 
 
-def _by_label(rows: Iterator[JsonObject]) -> Iterator[tuple[str, list[JsonObject]]]:
+def _by_label(rows: Iterable[JsonObject]) -> Iterator[tuple[str, list[JsonObject]]]:
     groups: dict[str, list[JsonObject]] = {}
     for row in rows:
         groups.setdefault(row["label"], []).append(row)
     yield from groups.items()
 
 
-def _mean_curve(curves: Sequence[Sequence[float]]) -> list[float]:
-    """Return the mean of curves, which count as 0 behind their ends."""
-    length = max(map(len, curves))
-    return [float(np.mean([curve[i] if i < len(curve) else 0.0 for curve in curves])) for i in range(length)]
+def _draw_mean(axes: Any, curves: Sequence[Sequence[float]], beyond: float, **look: str) -> None:
+    """Draw the mean of curves, the first place as 1; behind their ends they are `beyond`, which does not count if NaN."""
+    padded = np.full((len(curves), max(map(len, curves))), beyond)
+    for row, curve in zip(padded, curves, strict=True):
+        row[: len(curve)] = curve
+    axes.plot(range(1, padded.shape[1] + 1), np.nanmean(padded, axis=0), marker="o", markersize=3, **look)
 
 
 def _name(axes: Any, x: str, y: str, title: str) -> None:
     axes.set(xlabel=x, ylabel=y, title=title)
     axes.grid(alpha=0.3)
-    axes.legend(fontsize=8)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import product
 
-from tts_orch.bench.decoding import decode, new_decoder
+from tts_orch.bench.decoding import decode, new_decoder, request
 from tts_orch.bench.methods import new_drafter, scope_name
 from tts_orch.bench.replay_cells import acceptance_row
 from tts_orch.bench.workloads import Prompt
@@ -59,7 +59,7 @@ class RealRun:
         decoder = new_decoder(self._target, measured, config, 1, self._cost_model)
         for prompt, index in product(prompts, range(self._trajectories)):
             scope = scope_name(drafting, prompt.problem_id, index, is_greedy=self._law.temperature == 0)
-            decode(decoder, prompt, self._law, [index], 1, seed=self._seed, scope=scope)
+            decode(decoder, [request(prompt, index, self._law, self._seed, scope)], 1)
         return acceptance_row(measured)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from re import fullmatch
 
 from tts_orch.atomic_file import write_atomically
+from tts_orch.bench.merging import merged
 from tts_orch.bench.plan import ALTERNATING, PARTS, BenchPlan, Part
 from tts_orch.json_lines import JsonObject
 
@@ -50,9 +51,9 @@ class ResultFolder:
             sizes = (plan.problems_per_workload, trajectories, plan.max_new_tokens)
         return self.recordings / f"{_file_name(workload)}-T{temperature:g}-{'x'.join(map(str, sizes))}-s{plan.seed}.npz"
 
-    def write_part(self, part: Part, result: JsonObject) -> None:
-        """Keep what a part found, in place of what it found before."""
-        write_atomically(self.parts / f"{part}.json", _json(result))
+    def write_part(self, part: Part, result: JsonObject, made: JsonObject) -> None:
+        """Keep what a part found, its rows in place of the same ones of earlier runs; `made` says where, when and with what."""
+        write_atomically(self.parts / f"{part}.json", _json(merged(self.read().get(part, {}), result, made)))
 
     def read(self) -> dict[Part, JsonObject]:
         """Return the results of all parts that are done."""

@@ -14,6 +14,8 @@ __all__ = ["tables"]
 
 Results = Mapping[Part, JsonObject]
 
+_PARTS_OF_A_PASS: Final = ("draft", "forward", "verify", "commit", "learn")
+
 
 def tables(results: Results) -> str:
     """Return the tables of all parts that are done, each with what it was measured on."""
@@ -22,13 +24,14 @@ def tables(results: Results) -> str:
 
 
 def _made(results: Results) -> str:
-    """Return where and when each part was measured."""
+    """Return where and when the rows of each part were measured."""
     rows = []
     for part, result in results.items():
-        made = result["made"]
-        versions = ", ".join(f"{package} {version}" for package, version in made["versions"].items())
-        rows.append([part, made["date"], made["machine"], versions])
-    return section("Where and when", table(["part", "date", "machine", "versions"], rows))
+        for run, made in result["made"].items():
+            n_rows = sum(row["made"] == run for row in result["rows"])
+            versions = ", ".join(f"{package} {version}" for package, version in made["versions"].items())
+            rows.append([part, n_rows, made["date"], made["plan"]["target"], made["machine"], versions])
+    return section("Where and when", table(["part", "rows", "date", "target", "machine", "versions"], rows))
 
 
 def _record(result: JsonObject) -> str:
@@ -133,13 +136,12 @@ def _timing(result: JsonObject) -> str:
     header = ["cell", "pairs", "tokens/s", "plain", "ratio", "median [95 %]", "A/A band", "tau", "rows", "Tv/T1"]
     header += ["bound", "share", "slower"]
     rows = [list(_timing_row(row)) for row in result["rows"]]
-    parts = sorted({name for row in result["rows"] for name in row["milliseconds_a_pass"]})
-    times = [[row["label"], *(row["milliseconds_a_pass"][part] for part in parts)] for row in result["rows"]]
+    times = [[row["label"], *map(row["milliseconds_a_pass"].get, _PARTS_OF_A_PASS)] for row in result["rows"]]
     return section(
         f"Speed against plain decoding\n\n{_device(result)}. STAND with node budget.",
         table(header, rows),
         "Milliseconds a pass:\n",
-        table(["cell", *parts], times),
+        table(["cell", *_PARTS_OF_A_PASS], times),
     )
 
 

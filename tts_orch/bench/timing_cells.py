@@ -13,7 +13,7 @@ from typing import Final
 
 import numpy as np
 
-from tts_orch.bench.decoding import Decoded, decode, new_decoder
+from tts_orch.bench.decoding import Decoded, decode, new_decoder, request
 from tts_orch.bench.intervals import RatioInterval, is_slower, ratio_interval
 from tts_orch.bench.methods import new_drafter
 from tts_orch.bench.plan import TimingCell
@@ -31,6 +31,7 @@ __all__ = ["timing_row"]
 DRAFTED: Final = "drafted"
 PLAIN: Final = "plain"
 AGAIN: Final = "plain again"
+_GOLDEN: Final = 0.6180339887
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,7 +68,7 @@ def timing_row(
     costs = target.measure_cost(cell.batch)
     variants = _variants(target, config, drafting, cell.batch, costs)
     for variant in variants.values():  # compile, allocate, touch memory
-        decode(variant.decoder, prompts[-1], law, [0], cell.batch, seed=seed + 1, scope="warm-up")
+        decode(variant.decoder, [request(prompts[-1], 0, law, seed + 1, "warm-up")], cell.batch)
         variant.decoder.close_scope("warm-up")
     before = variants[DRAFTED].decoder.statistics()
     measured = _measured(variants, cell, prompts, law, seed, report)
@@ -113,13 +114,23 @@ def _timed(variant: _Variant, prompt: Prompt, law: SamplingParams, cell: TimingC
     """Decode a problem; what comes before the clock starts is not part of what is returned."""
     scope = prompt.problem_id
     if cell.warm and variant.is_warmed:
-        decode(variant.decoder, prompt, law, range(cell.warm), cell.batch, seed=seed, scope=scope)
+        decode(variant.decoder, [request(prompt, index, law, seed, scope) for index in range(cell.warm)], cell.batch)
     elif cell.warm:  # plain decoding learns nothing, but finds the prompt computed too
-        decode(variant.decoder, prompt, replace(law, max_new_tokens=1), [0], cell.batch, seed=seed, scope=scope)
+        decode(variant.decoder, [request(prompt, 0, replace(law, max_new_tokens=1), seed, scope)], cell.batch)
     indices = range(cell.warm, cell.warm + cell.trajectories)
-    decoded = decode(variant.decoder, prompt, law, indices, cell.batch, seed=seed, scope=scope)
+    requests = [request(prompt, index, _of_some_length(law, index), seed, scope) for index in indices]
+    decoded = decode(variant.decoder, requests, cell.batch)
     variant.decoder.close_scope(scope)
     return decoded
+
+
+def _of_some_length(law: SamplingParams, index: int) -> SamplingParams:
+    """Return the law with a limit between half and one and a half times its own, evenly spread over the indices.
+
+    Trajectories cut at one length would all end in the same plain pass, as they never do in earnest, and the passes in
+    which drafted ones end one by one would count against drafts.
+    """
+    return replace(law, max_new_tokens=max(1, round(law.max_new_tokens * (0.5 + index * _GOLDEN % 1))))
 
 
 def _check_equal(prompt: Prompt, measured: dict[str, list[Decoded]]) -> None:

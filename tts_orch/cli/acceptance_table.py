@@ -1,8 +1,8 @@
-"""The table that ends a replay: a column a drafter."""
+"""The tables that end a replay: a column a drafter, as many side by side as fit."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from rich.table import Table
@@ -10,14 +10,35 @@ from rich.table import Table
 from tts_orch.replay.acceptance import Acceptance, StepCount
 from tts_orch.replay.measured_drafter import MeasuredDrafter
 
-__all__ = ["acceptance_table"]
+__all__ = ["acceptance_tables"]
 
 _MOST_DEPTHS: Final = 8
+_TITLE_WIDTH: Final = 23
+_VALUE_WIDTH: Final = len("100.0 %")
 
 
-def acceptance_table(measured: Mapping[str, MeasuredDrafter]) -> Table:
-    """Return what became of drafts, by drafter, as a table for people."""
-    table = Table("", *measured, box=None, pad_edge=False)
+def acceptance_tables(measured: Mapping[str, MeasuredDrafter], width: int) -> Iterator[Table]:
+    """Yield what became of drafts, by drafter, as tables for people; none is wider than `width` if titles are short."""
+    for names in _side_by_side(measured, width):
+        yield _table({name: measured[name] for name in names})
+
+
+def _side_by_side(names: Iterable[str], width: int) -> Iterator[list[str]]:
+    """Cut names into lists whose columns fit side by side."""
+    together: list[str] = []
+    left = width - _TITLE_WIDTH
+    for name in names:
+        needed = 1 + max(len(name), _VALUE_WIDTH)
+        if together and needed > left:
+            yield together
+            together, left = [], width - _TITLE_WIDTH
+        together.append(name)
+        left -= needed
+    yield together
+
+
+def _table(measured: Mapping[str, MeasuredDrafter]) -> Table:
+    table = Table("", *measured, box=None, pad_edge=False, collapse_padding=True)
     for column in table.columns[1:]:
         column.justify = "right"
     tallies = [drafter.acceptance for drafter in measured.values()]

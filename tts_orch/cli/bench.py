@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Final
 
 import click
@@ -36,8 +37,9 @@ def drafting(context: click.Context, /, parts: Sequence[Part], is_quick: bool, d
     Example: all parts on public data
       tts-orch bench drafting --data data --target smollm2 --out runs/drafting
 
-    Trajectories are recorded once and used again; each part keeps its results in the folder, so parts can run one by one.
-    Tables and plots are written of all that is there. Options of several values are given several times.
+    Trajectories are recorded once and used again until target, problems or seed change; each part keeps its results in the
+    folder, so parts can run one by one, and for some methods or workloads only: rows of earlier runs stay. Tables and plots
+    are written of all that is there. Options of several values are given several times.
     """  # noqa: D301
     from tts_orch.bench.drafting import run_parts  # loaded late: --help must not wait for it
 
@@ -48,7 +50,20 @@ def drafting(context: click.Context, /, parts: Sequence[Part], is_quick: bool, d
     if not dry_run:
         files = run_parts(plan, chosen, click.echo)
         click.echo(f"\n{(plan.out / 'tables.md').read_text()}")
-        click.echo(f"written: {', '.join(map(str, files))}")
+        _print_files(files)
+
+
+@bench.command()
+@click.argument("folder", type=click.Path(path_type=Path, exists=True, file_okay=False))
+def redraw(folder: Path) -> None:
+    """Write tables and plots again from the results in FOLDER, the --out of a benchmark; nothing is measured."""
+    from tts_orch.bench.drafting import redraw as redraw_folder  # loaded late: --help must not wait for it
+
+    _print_files(redraw_folder(folder))
+
+
+def _print_files(files: Sequence[Path]) -> None:
+    click.echo(f"written: {', '.join(map(str, files))}")
 
 
 def _print_plan(plan: BenchPlan, parts: Sequence[Part]) -> None:

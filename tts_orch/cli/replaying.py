@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import Progress
 
 from tts_orch.atomic_file import write_atomically
-from tts_orch.cli.acceptance_table import acceptance_table
+from tts_orch.cli.acceptance_table import acceptance_tables
 from tts_orch.cli.recovering import progress_bar, recovered, target_of
 from tts_orch.config import DraftingConfig
 from tts_orch.engine.cost_model import CostModel
@@ -70,7 +70,8 @@ def replay_run(settings: ReplaySettings) -> None:
                 f"{name} learns from rejected nodes, whose laws no recording has: a real run may accept more.",
                 soft_wrap=True,
             )
-    console.print(acceptance_table(measured))
+    for table in acceptance_tables(measured, console.width):
+        console.print(table)
     if settings.json_file:
         write_atomically(settings.json_file, json.dumps(_report(settings, recording, measured), indent=2) + "\n")
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import time
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import accumulate
 from typing import Final
 
@@ -21,14 +21,16 @@ from tts_orch.config import EngineConfig
 from tts_orch.engine.admission import Admission
 from tts_orch.engine.cost_model import CostModel
 from tts_orch.engine.laws import RawStatistics, raw_statistics
-from tts_orch.engine.observation import laws_by_node, verified_step
+from tts_orch.engine.observation import laws_by_node, no_laws, verified_step
 from tts_orch.engine.packing import PAGE, Entry, draft_place, pack
 from tts_orch.engine.rejection import verify_by_rejection
 from tts_orch.engine.target import Target
 from tts_orch.engine.trajectory import Trajectory
 from tts_orch.engine.verification import Walk, verify
+from tts_orch.policies.drafting.draft_balance import DraftBalance
 from tts_orch.policies.drafting.draft_size import DraftSize, FixedSize
 from tts_orch.policies.drafting.draft_tree import Drafter, DraftTree, TrajectoryStart
+from tts_orch.policies.drafting.law_rows import certain_rows
 from tts_orch.policies.drafting.node_budget import NodeBudget
 from tts_orch.records import Chunk, DecodeRequest, FinishReason, FloatArray, IntArray
 from tts_orch.seeds import stream_seed
@@ -59,6 +61,7 @@ class Counters:
     forward_s: float = 0.0
     verify_s: float = 0.0
     commit_s: float = 0.0
+    learn_s: float = 0.0
 
 
 @dataclass(slots=True)
@@ -94,9 +97,11 @@ class Decoder:
         self._admission = Admission(target, config, max_nodes)
         self._observed: dict[tuple[str, bytes], int] = {}  # positions of a prompt that a scope has learned
         self._size: DraftSize | None = None
+        self._balance: DraftBalance | None = None
         if drafter is not None and max_nodes and config.node_budget:
             cost_model = cost_model or target.measure_cost(config.max_batch)
             self._size = NodeBudget(drafter.priors, cost_model.seconds, max_nodes)
+            self._balance = DraftBalance(cost_model.seconds)
         elif max_nodes:
             self._size = FixedSize(max_nodes)
         self.cost_model = cost_model
@@ -135,12 +140,15 @@ class Decoder:
         chunks = [self._end(trajectory) for trajectory in self._admission.take_cancelled()]
         for trajectory in self._admission.admit():
             self._start(trajectory)
+        before = replace(self.counters)
         plans = self._plan()
         if not plans:
             return chunks
         logits = self._forward(plans)
         self._learn_prompts([plan for plan in plans if plan.entry.tree is None], logits)
-        return chunks + self._verify([plan for plan in plans if plan.entry.tree is not None], logits)
+        chunks += self._verify([plan for plan in plans if plan.entry.tree is not None], logits)
+        self._book(before, sum(len(plan.entry.token_ids) for plan in plans if plan.entry.tree is None))
+        return chunks
 
     def _start(self, trajectory: Trajectory) -> None:
         """Tell the drafter about a trajectory, unless it knows it from before a preemption."""
@@ -153,13 +161,26 @@ class Decoder:
             request.candidate_id, trajectory.token_ids.copy(), request.scope, seed, request.law, self._is_keyed
         )
         self.drafter.start(start)  # type: ignore[union-attr]
+        if not self.drafter.learns_prompt_laws:  # type: ignore[union-attr]
+            first = self._first_unlearned(trajectory)
+            text = certain_rows(trajectory.token_ids[first + 1 :])
+            self.drafter.observe_prompt(request.candidate_id, first, *text)  # type: ignore[union-attr]
+            self._observed[_prompt_key(trajectory)] = min(trajectory.length - 1, request.prompt_length)
+
+    def _first_unlearned(self, trajectory: Trajectory) -> int:
+        """Return the first position of which neither the trajectory nor its scope has learned what follows."""
+        return max(trajectory.observe_from, self._observed.get(_prompt_key(trajectory), 0))
+
+    @property
+    def _is_resting(self) -> bool:
+        """Whether drafts have cost more than they brought, for now."""
+        return self._balance is not None and not self._balance.affords_drafts
 
     def _drafts(self, trajectory: Trajectory) -> bool:
         return self.drafter is not None and trajectory.request.use_drafts
 
     def _plan(self) -> list[_Plan]:
         """Choose what every running trajectory does in this pass, oldest first."""
-        started = time.perf_counter()
         decoding = self._reserve([t for t in self._admission.running if not t.is_prefilling])
         prefills = self._plan_prefills()
         trees = self._draft(decoding, sum(len(plan.entry.token_ids) for plan in prefills))
@@ -167,7 +188,6 @@ class Decoder:
             _Plan(t, Entry(t.token_ids[-1:], t.length - 1, t.pages, tree, t.draft_pages))
             for t, tree in zip(decoding, trees, strict=True)
         ]
-        self.counters.draft_s += time.perf_counter() - started
         return plans + prefills
 
     def _reserve(self, decoding: Sequence[Trajectory]) -> list[Trajectory]:
@@ -193,27 +213,26 @@ class Decoder:
             end = min(trajectory.computed + room, trajectory.length - 1)
             tokens = trajectory.token_ids[trajectory.computed : end]
             room -= len(tokens)
-            first = max(trajectory.observe_from, self._observed.get(_prompt_key(trajectory), 0)) - trajectory.computed
-            if not self._drafts(trajectory):
-                first = len(tokens)
-            first_logit = min(max(first, 0), len(tokens))
-            plans.append(
-                _Plan(trajectory, Entry(tokens, trajectory.computed, trajectory.pages, first_logit=first_logit))
-            )
+            first = len(tokens)
+            if self._drafts(trajectory) and self.drafter.learns_prompt_laws:  # type: ignore[union-attr]
+                first = min(max(self._first_unlearned(trajectory) - trajectory.computed, 0), first)
+            plans.append(_Plan(trajectory, Entry(tokens, trajectory.computed, trajectory.pages, first_logit=first)))
         return plans
 
     def _draft(self, decoding: Sequence[Trajectory], other_rows: int) -> list[DraftTree]:
         """Return a tree for each trajectory: the root, and the draft nodes to verify."""
         trees = [DraftTree.root_only(trajectory.root) for trajectory in decoding]
         drafting = [i for i, trajectory in enumerate(decoding) if self._drafts(trajectory)]
-        if not drafting or self._size is None or self.drafter is None:
+        if not drafting or self._size is None or self.drafter is None or self._is_resting:
             return trees
+        started = time.perf_counter()
         source = self.drafter.slots([decoding[i].request.candidate_id for i in drafting])
         rooms = np.array([self._room(decoding[i]) for i in drafting], np.int64)
         other_rows += len(decoding) - len(drafting)
         drafted = self._size.draft(source, rooms, other_rows, n_roots=len(decoding))
         for i, tree in zip(drafting, drafted, strict=True):
             trees[i] = tree
+        self.counters.draft_s += time.perf_counter() - started
         return trees
 
     def _forward(self, plans: Sequence[_Plan]) -> torch.Tensor:
@@ -268,12 +287,15 @@ class Decoder:
         log_probs = (chosen - statistics.log_normaliser).astype(np.float32)
         verified = time.perf_counter()
         chunks, counts = self._commit(plans, walks, statistics, log_probs)
+        committed = time.perf_counter()
         self._learn(plans, walks, counts, statistics, logits)
+        learned = time.perf_counter()
         for plan, chunk in zip(plans, chunks, strict=True):
             if chunk.finish_reason is not None:
                 self._close(plan.trajectory)
         self.counters.verify_s += verified - started
-        self.counters.commit_s += time.perf_counter() - verified
+        self.counters.commit_s += committed - verified + time.perf_counter() - learned
+        self.counters.learn_s += learned - committed
         return chunks
 
     def _walk(self, plan: _Plan) -> Walk:
@@ -331,18 +353,39 @@ class Decoder:
         if not taught or self.drafter is None:
             return
         walked, n_committed = [walks[i] for i in taught], [counts[i] for i in taught]
-        first_rows = list(accumulate((len(walk.nodes) for walk in walks), initial=0))
-        n_nodes = sum(walk.tree.n_nodes for walk in walked)
-        is_much = self.drafter.learns_from_rejected and n_nodes >= _NODES_TO_LEARN_FROM * len(walked)
-        all_rows = logits if is_much else None
-        laws = laws_by_node(walked, n_committed, statistics, [first_rows[i] for i in taught], all_rows)
+        if self._balance is None or self._balance.affords_learning:
+            first_rows = list(accumulate((len(walk.nodes) for walk in walks), initial=0))
+            all_rows = logits if self._learns_from_rejected(walked) else None
+            laws = laws_by_node(walked, n_committed, statistics, [first_rows[i] for i in taught], all_rows)
+        else:
+            laws = no_laws(walked, statistics.top_ids.shape[1])
         names = [plans[i].trajectory.request.candidate_id for i in taught]
         steps = [verified_step(*step) for step in zip(names, walked, n_committed, laws, strict=True)]
         self.drafter.observe(steps)
         for i in taught:
             plans[i].trajectory.observe_from = plans[i].trajectory.length
-        if self._size is not None:
+        if self._size is not None and not self._is_resting:
             self._size.observe(steps)
+
+    def _learns_from_rejected(self, walks: Sequence[Walk]) -> bool:
+        n_nodes = sum(walk.tree.n_nodes for walk in walks)
+        return self.drafter.learns_from_rejected and n_nodes >= _NODES_TO_LEARN_FROM * len(walks)  # type: ignore[union-attr]
+
+    def _book(self, before: Counters, n_prefilled: int) -> None:
+        """Tell the balance what drafts brought and cost in a pass."""
+        if self._balance is None:
+            return
+        after = self.counters
+        n_roots = after.verify_steps - before.verify_steps
+        if n_roots:
+            self._balance.book(
+                n_roots,
+                after.draft_nodes - before.draft_nodes,
+                n_prefilled,
+                after.committed_tokens - before.committed_tokens - n_roots,
+                after.draft_s - before.draft_s,
+                after.learn_s - before.learn_s,
+            )
 
     def _count(self, plan: _Plan, n_committed: int, n_accepted: int) -> None:
         self.counters.committed_tokens += n_committed

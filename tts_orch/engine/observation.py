@@ -13,7 +13,7 @@ from tts_orch.engine.verification import Walk
 from tts_orch.policies.drafting.draft_tree import TrajectoryId, VerifiedStep
 from tts_orch.records import FloatArray, IntArray
 
-__all__ = ["laws_by_node", "verified_step"]
+__all__ = ["laws_by_node", "no_laws", "verified_step"]
 
 
 def laws_by_node(
@@ -47,6 +47,12 @@ def laws_by_node(
         )
         ids[others], probs[others] = _laws(logits[torch.from_numpy(others + offsets[others]).to(logits.device)])
     return [(ids[first:last], probs[first:last]) for first, last in pairwise(starts)]
+
+
+def no_laws(walks: Sequence[Walk], k: int) -> list[tuple[IntArray, FloatArray]]:
+    """Return `[n, k]` zeros for the nodes of each walk's tree: nothing is to be learned."""
+    shapes = [(walk.tree.n_nodes, k) for walk in walks]
+    return [(np.zeros(shape, np.int32), np.zeros(shape, np.float32)) for shape in shapes]
 
 
 def _laws(logits: torch.Tensor) -> tuple[IntArray, FloatArray]:

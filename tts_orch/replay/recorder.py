@@ -15,6 +15,7 @@ from tts_orch.policies.drafting.draft_tree import (
     TrajectoryStart,
     VerifiedStep,
 )
+from tts_orch.policies.drafting.law_rows import certain_rows
 from tts_orch.policies.drafting.text_drafter import TextDrafter
 from tts_orch.records import FloatArray, IntArray, SamplingParams
 from tts_orch.replay.recording import Laws, RecordedTrajectory, Recording, problem_and_index
@@ -53,6 +54,11 @@ class RecordingDrafter(Relay):
         self._heard[start.trajectory] = _Heard(start)
         super().start(start)
 
+    @property
+    def learns_prompt_laws(self) -> bool:
+        """A recording keeps them, whatever the drafter wants."""
+        return True
+
     def observe_prompt(self, trajectory: TrajectoryId, start: int, law_ids: IntArray, law_probs: FloatArray) -> None:
         """Keep the laws of the prompt, once a problem."""
         n_rows, k = len(self._heard[trajectory].start.token_ids) - 1, law_ids.shape[1]
@@ -61,6 +67,9 @@ class RecordingDrafter(Relay):
         ids, probs = self._prompt_laws.setdefault(problem_id, nothing)
         ids[start : start + len(law_ids)] = law_ids
         probs[start : start + len(law_ids)] = law_probs
+        if not super().learns_prompt_laws:
+            text = self._heard[trajectory].start.token_ids
+            law_ids, law_probs = certain_rows(text[start + 1 : start + 1 + len(law_ids)])
         super().observe_prompt(trajectory, start, law_ids, law_probs)
 
     def observe(self, steps: Sequence[VerifiedStep]) -> None:

@@ -33,6 +33,11 @@ class Relay:
         """Whether the drafter does."""
         return self._drafter.learns_from_rejected
 
+    @property
+    def learns_prompt_laws(self) -> bool:
+        """Whether the drafter does."""
+        return self._drafter.learns_prompt_laws
+
     def start(self, start: TrajectoryStart) -> None:
         """Begin a trajectory."""
         self._drafter.start(start)
@@ -46,7 +51,7 @@ class Relay:
         return self._drafter.slots(trajectories)
 
     def observe_prompt(self, trajectory: TrajectoryId, start: int, law_ids: IntArray, law_probs: FloatArray) -> None:
-        """Pass on the laws of a prompt."""
+        """Pass on what follows the tokens of a prompt."""
         self._drafter.observe_prompt(trajectory, start, law_ids, law_probs)
 
     def observe(self, steps: Sequence[VerifiedStep]) -> None:

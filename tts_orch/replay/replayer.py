@@ -20,6 +20,7 @@ import numpy as np
 
 from tts_orch.policies.drafting.draft_size import DraftSize
 from tts_orch.policies.drafting.draft_tree import Drafter, DraftTree, TrajectoryStart, VerifiedStep
+from tts_orch.policies.drafting.law_rows import certain_rows
 from tts_orch.replay.recording import RecordedTrajectory, Recording
 
 __all__ = ["ProblemOrder", "ScopeOf", "replay"]
@@ -120,6 +121,9 @@ class _Replayer:
         return _Live(recorded, min(recording.law.max_new_tokens, recording.max_context - len(recorded.prompt)))
 
     def _teach_prompt(self, recorded: RecordedTrajectory) -> None:
+        if not self._drafter.learns_prompt_laws:
+            self._drafter.observe_prompt(recorded.name, 0, *certain_rows(recorded.prompt[1:]))
+            return
         ids, probs = self._recording.prompt_laws[recorded.problem_id]
         is_known = probs.any(axis=1)
         if is_known.any():
