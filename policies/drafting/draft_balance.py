@@ -1,7 +1,7 @@
 """Whether drafts are worth their while at all: they live on what they earned, and on a small allowance.
 
 The node budget weighs one node against another by what it expects. Here the outcome is booked: tokens that drafts brought
-against the time of their rows, by the measured cost curve, and of drafting and learning, by the clock. Where the account is
+against the time of their rows, by the measured cost curve, and of drafting and learning, by the clock. Where an account is
 empty drafting rests until the allowance has filled it again, so that over any stretch drafts cost little more than that.
 
 Source: ours. It is a token bucket that is filled by success.
@@ -19,17 +19,20 @@ __all__ = ["DraftBalance"]
 
 Seconds: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
-_ALLOWANCE: Final = 0.005
-"""Share of the time that drafts may cost without bringing anything; as much again may go into learning meanwhile."""
-_GRANT: Final = 4.0
-"""Tokens on the account at first."""
-_MOST: Final = 16.0
-"""Tokens that can be saved up. Some passes are lucky and some are not: with less, drafts that pay in the mean would rest
-now and then; what is saved can be lost when a workload changes."""
+_ALLOWANCE: Final = 0.003
+"""Share of the time that each account is given."""
+_MOST: Final = 64.0
+"""Tokens that drafts can save up, and that they have at first. Some passes are lucky and some are not, and tables begin empty:
+with 4, drafts that make single trajectories faster came to rest before they had learned enough."""
+_IDLE_MOST: Final = 1.0
+"""The same for passes in which no node seemed to pay, and for learning at rest."""
 
 
 class DraftBalance:
     """Books what drafting brings and costs, in tokens: a pass is worth one for each trajectory that commits in it.
+
+    There are three accounts: of the passes that verified drafts, of those in which drafting found nothing that pays, and of
+    learning while drafting rests.
 
     Args:
         seconds: cost of passes by their rows.
@@ -37,22 +40,19 @@ class DraftBalance:
 
     def __init__(self, seconds: Seconds) -> None:
         self._seconds = seconds
-        self._drafting = _GRANT
-        self._learning = 0.0
+        self._drafts, self._idle, self._learning = _MOST, _IDLE_MOST, _IDLE_MOST
 
     @property
     def affords_drafts(self) -> bool:
         """Whether the next pass may draft."""
-        return self._drafting >= 0.0
+        return self._drafts >= 0.0 and self._idle >= 0.0
 
     @property
     def affords_learning(self) -> bool:
         """Whether the drafter may learn from this pass."""
         return self.affords_drafts or self._learning >= 0.0
 
-    def book(
-        self, n_roots: int, n_drafts: int, other_rows: int, n_gained: int, drafting: float, learning: float
-    ) -> None:
+    def book(self, n_roots: int, n_drafts: int, other_rows: int, n_gained: int, drafting: float, learning: float) -> None:
         """Settle one pass.
 
         Args:
@@ -65,10 +65,14 @@ class DraftBalance:
         """
         rows = n_roots + other_rows
         plain, without, with_drafts = self._seconds(np.array([n_roots, rows, rows + n_drafts], np.float64)).tolist()
-        tokens_a_second, allowance = n_roots / plain, _ALLOWANCE * n_roots
-        if self.affords_drafts:
-            drafting += learning
+        own = min(drafting + learning, plain)  # more if the machine paused, or compiled something
+        allowance, tokens_a_second = _ALLOWANCE * n_roots, n_roots / plain
+        if n_drafts:
+            self._drafts += n_gained - (with_drafts - without + own) * tokens_a_second
+        elif self.affords_drafts:
+            self._idle -= own * tokens_a_second
         else:
-            self._learning = min(self._learning + allowance - learning * tokens_a_second, allowance)
-        earned = n_gained - (with_drafts - without + drafting) * tokens_a_second
-        self._drafting = min(max(self._drafting + earned + allowance, -_GRANT), _MOST)
+            self._learning -= own * tokens_a_second
+        self._drafts = min(self._drafts + allowance, _MOST)
+        self._idle = min(self._idle + allowance, _IDLE_MOST)
+        self._learning = min(self._learning + allowance, _IDLE_MOST)
