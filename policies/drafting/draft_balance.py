@@ -68,7 +68,9 @@ class DraftBalance:
         own = min(drafting + learning, plain)  # more if the machine paused, or compiled something
         allowance, tokens_a_second = _ALLOWANCE * n_roots, n_roots / plain
         if n_drafts:
-            self._drafts += n_gained - (with_drafts - without + own) * tokens_a_second
+            earned = n_gained - (with_drafts - without + own) * tokens_a_second
+            self._drafts += earned
+            self._idle += max(earned, 0.0)  # where drafts pay now and then it is worth looking for them
         elif self.affords_drafts:
             self._idle -= own * tokens_a_second
         else:

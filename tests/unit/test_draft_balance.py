@@ -68,6 +68,14 @@ def test_looking_in_vain_costs_a_share_of_the_time() -> None:
     assert spent / (n_passes * _PLAIN) == pytest.approx(0.003, rel=0.2)
 
 
+def test_success_pays_for_looking() -> None:
+    """Half of the passes find nothing, the other half brings a token: drafting never rests."""
+    balance = _new()
+    for n in range(1000):
+        assert balance.affords_drafts
+        _book(balance, n_drafts=n % 2, n_gained=n % 2, drafting=0.000_2)
+
+
 def test_learning_goes_on_at_rest_within_its_own_share() -> None:
     balance, learned, n_passes = _new(), 0.0, 0
     while balance.affords_drafts:
