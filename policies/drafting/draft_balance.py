@@ -25,14 +25,14 @@ _MOST: Final = 64.0
 """Tokens that drafts can save up, and that they have at first. Some passes are lucky and some are not, and tables begin empty:
 with 4, drafts that make single trajectories faster came to rest before they had learned enough."""
 _IDLE_MOST: Final = 1.0
-"""The same for passes in which no node seemed to pay, and for learning at rest."""
+"""The same for looking in vain, and for learning without drafts."""
 
 
 class DraftBalance:
     """Books what drafting brings and costs, in tokens: a pass is worth one for each trajectory that commits in it.
 
-    There are three accounts: of the passes that verified drafts, of those in which drafting found nothing that pays, and of
-    learning while drafting rests.
+    There are three accounts: of the passes that verified drafts, of drafting that found nothing worth a row, and of learning
+    in passes without drafts, which counts only once drafts have lost what they had.
 
     Args:
         seconds: cost of passes by their rows.
@@ -49,8 +49,8 @@ class DraftBalance:
 
     @property
     def affords_learning(self) -> bool:
-        """Whether the drafter may learn from this pass."""
-        return self.affords_drafts or self._learning >= 0.0
+        """Whether the drafter may learn from this pass; that nothing pays yet is no reason not to."""
+        return self._drafts >= 0.0 or self._learning >= 0.0
 
     def book(self, n_roots: int, n_drafts: int, other_rows: int, n_gained: int, drafting: float, learning: float) -> None:
         """Settle one pass.
@@ -65,16 +65,15 @@ class DraftBalance:
         """
         rows = n_roots + other_rows
         plain, without, with_drafts = self._seconds(np.array([n_roots, rows, rows + n_drafts], np.float64)).tolist()
-        own = min(drafting + learning, plain)  # more if the machine paused, or compiled something
+        drafting, learning = min(drafting, plain), min(learning, plain)  # more if the machine paused, or compiled something
         allowance, tokens_a_second = _ALLOWANCE * n_roots, n_roots / plain
         if n_drafts:
-            earned = n_gained - (with_drafts - without + own) * tokens_a_second
+            earned = n_gained - (with_drafts - without + drafting + learning) * tokens_a_second
             self._drafts += earned
             self._idle += max(earned, 0.0)  # where drafts pay now and then it is worth looking for them
-        elif self.affords_drafts:
-            self._idle -= own * tokens_a_second
         else:
-            self._learning -= own * tokens_a_second
+            self._idle -= drafting * tokens_a_second
+            self._learning -= learning * tokens_a_second
         self._drafts = min(self._drafts + allowance, _MOST)
         self._idle = min(self._idle + allowance, _IDLE_MOST)
         self._learning = min(self._learning + allowance, _IDLE_MOST)

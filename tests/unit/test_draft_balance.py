@@ -89,11 +89,13 @@ def test_learning_goes_on_at_rest_within_its_own_share() -> None:
     assert 0 < learned / (n_passes * _PLAIN) < 0.003 + 2 / (4 * n_passes)
 
 
-def test_learning_is_not_asked_for_while_drafts_pay() -> None:
+@pytest.mark.parametrize("n_drafts", [0, 8])
+def test_learning_goes_on_until_drafts_have_lost(n_drafts: int) -> None:
+    """Tables must fill before drafts can pay."""
     balance = _new()
-    for _ in range(100):
+    for _ in range(1000):
         assert balance.affords_learning
-        _book(balance, n_drafts=8, n_gained=4, learning=0.001)
+        _book(balance, n_drafts=n_drafts, n_gained=n_drafts, drafting=0.000_2, learning=0.000_2)
 
 
 def test_a_hiccup_costs_no_more_than_a_pass() -> None:
