@@ -6,54 +6,50 @@ their own, chosen by `name`. Unknown keys are errors that suggest the nearest kn
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, ClassVar, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 
+from tts_orch.budget_config import BudgetConfig
 from tts_orch.errors import ConfigError
+from tts_orch.method_config import (
+    DVTS,
+    BeamSearch,
+    BestOfN,
+    BudgetForcing,
+    MajorityVote,
+    MethodConfig,
+    ParticleFiltering,
+    Rebase,
+    StepwiseMethod,
+)
 from tts_orch.records import SamplingParams
+from tts_orch.reward_config import RewardConfig
+from tts_orch.settings import Settings
+from tts_orch.task_config import TaskConfig
 
 __all__ = [
+    "DVTS",
+    "BeamSearch",
     "BestOfN",
+    "BudgetConfig",
+    "BudgetForcing",
     "DrafterName",
     "DraftingConfig",
     "EngineConfig",
     "LawConfig",
     "MajorityVote",
     "MethodConfig",
+    "ParticleFiltering",
+    "Rebase",
+    "RewardConfig",
     "RunConfig",
     "Settings",
     "load_config",
 ]
-
-
-class Settings(BaseModel):
-    """Base of all settings: frozen, and an unknown or impossible value is one readable line."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
-
-    def __init__(self, **values: Any) -> None:
-        try:
-            super().__init__(**values)
-        except ValidationError as error:
-            raise ConfigError(_explain(type(self), error)) from None
-
-
-def _explain(model: type[BaseModel], error: ValidationError) -> str:
-    first = error.errors(include_url=False)[0]
-    place = ".".join(str(part) for part in first["loc"]) or model.__name__
-    if first["type"] == "extra_forbidden":
-        near = difflib.get_close_matches(str(first["loc"][-1]), list(model.model_fields), n=1)
-        hint = f"; did you mean {near[0]!r}?" if near else f"; known settings: {', '.join(sorted(model.model_fields))}"
-        return f"{place}: unknown setting{hint}"
-    if first["type"] in ("missing", "union_tag_not_found"):  # the latter: settings of a method, but not which
-        return f"{place}: missing; give it as an option or in a settings file"
-    message = first["msg"][:1].lower() + first["msg"][1:]
-    return f"{place}: {message} (got {first['input']!r})"
 
 
 class LawConfig(Settings):
@@ -175,42 +171,17 @@ class EngineConfig(DraftingConfig):
     """Run modelling code that comes with the model."""
 
 
-class _Method(Settings):
-    n: int = Field(16, ge=1)
-    """Candidates a problem."""
-
-
-class BestOfN(_Method):
-    """Sample n candidates and choose by score (self-certainty where there is no reward model)."""
-
-    name: Literal["best_of_n"] = "best_of_n"
-    choice: Literal["maximum", "borda"] = "maximum"
-    """Take the most certain candidate, or let candidates vote with a weight by rank."""
-    borda_power: float = Field(1.0, ge=0)
-    """Exponent p of the rank weight (n - rank + 1)^p."""
-
-    extendable: ClassVar[bool] = True
-
-
-class MajorityVote(_Method):
-    """Sample n candidates and return the answer that most of them give."""
-
-    name: Literal["majority_vote"] = "majority_vote"
-
-    extendable: ClassVar[bool] = True
-
-
-MethodConfig = Annotated[BestOfN | MajorityVote, Field(discriminator="name")]
-
-
-class RunConfig(Settings):
+class RunConfig(TaskConfig):
     """Everything that fixes a run: what is solved, by which method, on what."""
 
     problems: Path
-    """JSON lines, a problem a line: `id`, `prompt` or `messages`, optional `answer`, `domain`, `choices`; `.gz` is read too."""
+    """JSON lines, a problem a line: `id`, `prompt` or `messages`, optional `answer`, `domain`, `choices`, `tests`; `.gz` is read
+    too."""
     engine: EngineConfig
     method: MethodConfig
     law: LawConfig = LawConfig()
+    reward: RewardConfig | None = None
+    budget: BudgetConfig = BudgetConfig()
     out: Path
     """Run folder; an existing one of the same identity is resumed."""
     seed: int = Field(0, ge=0)
@@ -229,6 +200,23 @@ class RunConfig(Settings):
     compare_plain: int = Field(0, ge=0)
     """Decode the first so many problems once more with and without drafts and print the speed; keyed verification must give
     the same tokens."""
+
+    @model_validator(mode="after")
+    def _can_score_steps(self) -> RunConfig:
+        if isinstance(self.method, StepwiseMethod) and self.reward is None:
+            raise ConfigError(
+                f"reward: {self.method.name} needs a reward model to score steps; give one, or use best_of_n"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _can_answer(self) -> RunConfig:
+        if isinstance(self.method, BudgetForcing) and self.method.thinking_tokens >= self.law.max_new_tokens:
+            raise ConfigError(
+                f"thinking_tokens: {self.method.thinking_tokens} of {self.law.max_new_tokens} max_new_tokens leave no room "
+                "for the answer; give fewer, or more of those"
+            )
+        return self
 
     def to_yaml(self) -> str:
         """Return the settings as a file that `load_config` reads, and that means the same in any working directory."""

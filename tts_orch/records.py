@@ -9,7 +9,7 @@ from __future__ import annotations
 import enum
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 import numpy as np
@@ -20,6 +20,7 @@ from tts_orch.errors import ConfigError
 __all__ = [
     "Candidate",
     "Chunk",
+    "ConfidenceCut",
     "DecodeRequest",
     "FinishReason",
     "FloatArray",
@@ -38,11 +39,19 @@ Path: TypeAlias = tuple[int, ...]
 
 
 class FinishReason(str, enum.Enum):
-    """Why a candidate ended. `cancelled` and `error` are done again on resume, the others are final."""
+    """Why a candidate ended. `cancelled` and `error` are done again on resume, the others are final.
+
+    After `step` (a delimiter) and `step_length` (the longest that a step may be) a solution goes on; `low_confidence` cut it.
+    A search gives `answer_found` to a solution that it ends with the step that has the answer.
+    """
 
     EOS = "eos"
     STOP_STRING = "stop_string"
     LENGTH = "length"
+    STEP = "step"
+    STEP_LENGTH = "step_length"
+    ANSWER_FOUND = "answer_found"
+    LOW_CONFIDENCE = "low_confidence"
     CANCELLED = "cancelled"
     ERROR = "error"
 
@@ -131,12 +140,35 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
+class ConfidenceCut:
+    """Ends a trajectory with the first token at which a whole window of tokens has too little confidence.
+
+    Source: DeepConf, arXiv 2508.15260.
+
+    Attributes:
+        window: tokens of this call over which the mean confidence is taken.
+        least: mean confidence below which the trajectory is cut.
+    """
+
+    window: int
+    least: float
+
+
+@dataclass(frozen=True, slots=True)
 class StepRule:
-    """Where a search step ends: at the first delimiter in the decoded text, within length bounds in tokens."""
+    """Where a search step ends: with the token whose text completes the first delimiter, within length bounds in tokens.
+
+    Attributes:
+        delimiters: texts that end a step and stay part of it; none for whole solutions.
+        min_tokens: a delimiter that is complete before so many tokens of the step does not end it.
+        max_tokens: the step is cut after so many tokens.
+        confidence: cuts solutions that are not worth going on with.
+    """
 
     delimiters: tuple[str, ...] = ("\n\n",)
     min_tokens: int = 1
     max_tokens: int = 2048
+    confidence: ConfidenceCut | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,6 +181,7 @@ class Prefix:
         prompt_length: how many of them are prompt.
         path: place in the search; children append their index.
         statistics_from: first position whose law has not been counted into the draft statistics.
+        parent: path of the candidate that it goes on from, where `path` does not say.
     """
 
     problem_id: str
@@ -156,6 +189,24 @@ class Prefix:
     prompt_length: int
     path: Path = ()
     statistics_from: int = 0
+    parent: Path | None = None
+
+    def after(self, candidate: Candidate, path: Path | None = None) -> Prefix:
+        """Return the prefix that goes on from a candidate of the same prompt.
+
+        Args:
+            candidate: sampled from this prefix, or from another one of its prompt.
+            path: place of the continuation, the candidate's own if not given.
+        """
+        output = np.asarray(candidate.token_ids, np.int32)
+        token_ids = np.concatenate([self.token_ids[: self.prompt_length], output])
+        return replace(
+            self,
+            token_ids=token_ids,
+            path=candidate.path if path is None else path,
+            statistics_from=len(token_ids) - 1,
+            parent=candidate.path,
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +224,9 @@ class DecodeRequest:
         statistics_from: first position whose law may still be counted into the draft statistics.
         use_drafts: False decodes plainly whatever the drafter offers.
         priority: lower is admitted first; ties in order of arrival.
+        step: where the trajectory may end before its solution does; None samples it whole.
+        step_start: absolute position at which the step began; before `len(token_ids)` where a lost worker had begun it.
+        confidences: token confidences from `step_start` on that are known already.
     """
 
     candidate_id: str
@@ -185,6 +239,9 @@ class DecodeRequest:
     use_drafts: bool = True
     priority: int = 0
     attempt: int = 0
+    step: StepRule | None = None
+    step_start: int | None = None
+    confidences: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,21 +275,25 @@ class Chunk:
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """One finished trajectory.
+    """One finished trajectory, or one that ended with a step and can be continued.
 
     Attributes:
         problem_id, path, seed: where it belongs and what its noise was keyed by.
-        token_ids: output tokens, EOS included when it was drawn.
+        token_ids: output tokens from the end of the prompt on, EOS included when it was drawn.
         text: decoded output without special tokens, cut before a stop string.
         finish_reason: why it ended.
-        answer: extracted answer, None for an abstention.
+        answer: extracted answer, None for an abstention; one of a candidate that can be continued is never voted for.
         step_scores: reward-model scores, one a step; empty without a reward model.
         self_certainty: mean KL(uniform || raw law) over its positions (arXiv 2502.18581).
         confidence: mean DeepConf token confidence.
+        tail_confidence, bottom_confidence, lowest_confidence: of its last window of tokens, mean over the lowest tenth of all
+            windows, and of the lowest one; 0 unless it was sampled with a `ConfidenceCut`, whose windows these are.
         log_prob: sum of raw log-probabilities of its tokens.
         verify_steps: verify steps it took; `tau` follows.
         worker: who decoded it, with the fingerprint of its numerics.
         message: what went wrong, with finish reason `error`.
+        parent: path of the candidate that it continues, () for the prompt.
+        n_before: how many of its tokens it was given by that candidate; means and sums are over the others.
     """
 
     problem_id: str
@@ -250,6 +311,12 @@ class Candidate:
     worker: str = ""
     fingerprint: str = ""
     message: str = ""
+    parent: Path = ()
+    n_before: int = 0
+    tail_confidence: float = 0.0
+    bottom_confidence: float = 0.0
+    lowest_confidence: float = 0.0
+    answer_is_fallback: bool = False
 
     @property
     def n_tokens(self) -> int:
@@ -257,14 +324,29 @@ class Candidate:
         return len(self.token_ids)
 
     @property
+    def n_new(self) -> int:
+        """Number of tokens that were generated for it, beyond those of the candidate that it continues."""
+        return self.n_tokens - self.n_before
+
+    @property
     def tau(self) -> float:
         """Committed tokens per verify step; 0 when nothing was decoded."""
-        return self.n_tokens / self.verify_steps if self.verify_steps else 0.0
+        return self.n_new / self.verify_steps if self.verify_steps else 0.0
 
     @property
     def is_complete(self) -> bool:
         """Whether the candidate is final: neither cancelled nor failed."""
         return self.finish_reason not in (FinishReason.CANCELLED, FinishReason.ERROR)
+
+    @property
+    def can_continue(self) -> bool:
+        """Whether it ended with a step, before its solution did."""
+        return self.finish_reason in (FinishReason.STEP, FinishReason.STEP_LENGTH)
+
+    @property
+    def is_solution(self) -> bool:
+        """Whether it came to an end of its own and may be chosen or vote: neither failed nor cut nor unfinished."""
+        return self.is_complete and not self.can_continue and self.finish_reason is not FinishReason.LOW_CONFIDENCE
 
 
 @dataclass(frozen=True, slots=True)
@@ -279,7 +361,9 @@ class SearchResult:
         chosen: path of the candidate that stands for the answer, None without one.
         votes: weight by answer class representative, heaviest first; empty for methods that do not vote.
         generated_tokens: every token the target generated for the problem, cancelled ones included.
+        verify_steps: verify steps that these took.
         reward_tokens: tokens a reward model read.
+        stopped_by: why it ended before the method would have: a stopping rule, or a budget; empty for none.
     """
 
     problem_id: str
@@ -290,6 +374,8 @@ class SearchResult:
     votes: Mapping[str, float] = field(default_factory=dict)
     generated_tokens: int = 0
     reward_tokens: int = 0
+    stopped_by: str = ""
+    verify_steps: int = 0
 
     @property
     def kept_tokens(self) -> int:
@@ -298,6 +384,5 @@ class SearchResult:
 
     @property
     def tau(self) -> float:
-        """Committed tokens per verify step over all candidates; 0 when nothing was decoded."""
-        steps = sum(candidate.verify_steps for candidate in self.candidates)
-        return sum(candidate.n_tokens for candidate in self.candidates) / steps if steps else 0.0
+        """Committed tokens per verify step over all that was generated; 0 when nothing was decoded."""
+        return self.generated_tokens / self.verify_steps if self.verify_steps else 0.0

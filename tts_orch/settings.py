@@ -1,0 +1,37 @@
+"""The base of all settings: frozen, and an unknown or impossible value is one readable line."""
+
+from __future__ import annotations
+
+import difflib
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from tts_orch.errors import ConfigError
+
+__all__ = ["Settings"]
+
+
+class Settings(BaseModel):
+    """Base of all settings: frozen, and an unknown or impossible value is one readable line."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", use_attribute_docstrings=True)
+
+    def __init__(self, **values: Any) -> None:
+        try:
+            super().__init__(**values)
+        except ValidationError as error:
+            raise ConfigError(_explain(type(self), error)) from None
+
+
+def _explain(model: type[BaseModel], error: ValidationError) -> str:
+    first = error.errors(include_url=False)[0]
+    place = ".".join(str(part) for part in first["loc"]) or model.__name__
+    if first["type"] == "extra_forbidden":
+        near = difflib.get_close_matches(str(first["loc"][-1]), list(model.model_fields), n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else f"; known settings: {', '.join(sorted(model.model_fields))}"
+        return f"{place}: unknown setting{hint}"
+    if first["type"] in ("missing", "union_tag_not_found"):  # the latter: settings of a method, but not which
+        return f"{place}: missing; give it as an option or in a settings file"
+    message = first["msg"][:1].lower() + first["msg"][1:]
+    return f"{place}: {message} (got {first['input']!r})"
