@@ -1,4 +1,4 @@
-"""From answer classes to a winner."""
+"""From step scores to a score, and from answer classes to a winner."""
 
 from __future__ import annotations
 
@@ -6,7 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["Vote", "borda_weights", "count_votes"]
+from tts_orch.method_config import Aggregation
+
+__all__ = ["Vote", "aggregate", "borda_weights", "count_votes"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,33 @@ def count_votes(classes: Sequence[int | None], weights: Sequence[float], scores:
     order = sorted(members, key=lambda number: (-weight[number], -score[number], members[number][0]))
     best = {number: max(members[number], key=lambda i: scores[i]) for number in order}
     return Vote({number: weight[number] for number in order}, best)
+
+
+def aggregate(step_scores: Sequence[float], how: Aggregation) -> float | None:
+    """Reduce the step scores of a candidate to one score.
+
+    The product and the minimum fall with the number of steps: they compare candidates of different lengths unequally.
+
+    Args:
+        step_scores: probabilities in [0, 1], one a step, in order.
+        how: the last score, the smallest, their product or their mean.
+
+    Returns:
+        A score in [0, 1], None for no steps: such a candidate must never win.
+
+    Source: arXiv 2305.20050 (product), arXiv 2312.08935 (minimum), arXiv 2408.03314 (last).
+    """
+    if not step_scores:
+        return None
+    match how:
+        case "last":
+            return step_scores[-1]
+        case "min":
+            return min(step_scores)
+        case "prod":
+            return math.prod(step_scores)
+        case "mean":
+            return math.fsum(step_scores) / len(step_scores)
 
 
 def borda_weights(scores: Sequence[float], power: float = 1.0) -> list[float]:

@@ -52,7 +52,9 @@ class DraftBalance:
         """Whether the drafter may learn from this pass; that nothing pays yet is no reason not to."""
         return self._drafts >= 0.0 or self._learning >= 0.0
 
-    def book(self, n_roots: int, n_drafts: int, other_rows: int, n_gained: int, drafting: float, learning: float) -> None:
+    def book(
+        self, n_roots: int, n_drafts: int, other_rows: int, n_gained: int, drafting: float, learning: float
+    ) -> None:
         """Settle one pass.
 
         Args:
@@ -65,7 +67,10 @@ class DraftBalance:
         """
         rows = n_roots + other_rows
         plain, without, with_drafts = self._seconds(np.array([n_roots, rows, rows + n_drafts], np.float64)).tolist()
-        drafting, learning = min(drafting, plain), min(learning, plain)  # more if the machine paused, or compiled something
+        drafting, learning = (
+            min(drafting, plain),
+            min(learning, plain),
+        )  # more if the machine paused, or compiled something
         allowance, tokens_a_second = _ALLOWANCE * n_roots, n_roots / plain
         if n_drafts:
             earned = n_gained - (with_drafts - without + drafting + learning) * tokens_a_second

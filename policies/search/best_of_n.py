@@ -1,38 +1,37 @@
-"""Best of n: sample n candidates and choose by self-certainty."""
+"""Best of n: sample n candidates and choose by score."""
 
 from __future__ import annotations
 
-from functools import partial
+from dataclasses import replace
 
-from tts_orch.config import BestOfN
+from tts_orch.method_config import BestOfN, MajorityVote
 from tts_orch.policies.search.context import SearchContext
-from tts_orch.policies.search.election import elect
-from tts_orch.policies.search.sampling import sample_candidates
-from tts_orch.policies.voting import borda_weights
+from tts_orch.policies.search.drawing import draw
+from tts_orch.policies.search.election import check_choice, choose
+from tts_orch.policies.search.scoring import score_candidates
 from tts_orch.records import Problem, SearchResult
 
 __all__ = ["best_of_n"]
 
 
-async def best_of_n(problem: Problem, context: SearchContext, config: BestOfN) -> SearchResult:
-    """Search by the most self-certain candidate, or by a vote weighted by the rank of self-certainty.
+async def best_of_n(problem: Problem, context: SearchContext, config: BestOfN | MajorityVote) -> SearchResult:
+    """Search by the best candidate, or by a vote weighted by score or by rank of score.
 
-    Self-certainty has no upper bound, so votes are weighted by its rank, never by its value. A failed candidate is never
-    chosen; ties go to the earliest one.
+    Without a reward model the score is self-certainty. A failed candidate is never chosen; ties go to the earliest one.
 
-    Source: arXiv 2502.18581.
+    Raises:
+        ConfigError: votes are to be weighted by score, and there is no reward model.
+
+    Source: arXiv 2305.20050 (reward models), arXiv 2502.18581 (self-certainty).
     """
-    candidates = await sample_candidates(problem, context, config.n)
-    if config.choice == "borda":
-        weigh = partial(borda_weights, power=config.borda_power)
-        return await elect(problem, config.name, candidates, context, weigh)
-    complete = [candidate for candidate in candidates if candidate.is_complete]
-    best = max(complete, key=lambda candidate: candidate.self_certainty, default=None)
-    return SearchResult(
-        problem_id=problem.id,
-        method=config.name,
-        answer=best.answer if best else None,
-        candidates=candidates,
-        chosen=best.path if best else None,
-        generated_tokens=sum(candidate.n_tokens for candidate in candidates),
-    )
+    check_choice(config, context)
+    drawn = await draw(problem, context, config.n, config.stopping)
+    candidates = drawn.candidates
+    if context.has_rewards:
+        candidates = await score_candidates(candidates, context)
+        await context.keep(
+            [candidate for candidate in candidates if candidate.is_solution],
+            [candidate for candidate in candidates if not candidate.is_solution],
+        )
+    result = await choose(problem, config, candidates, context, drawn.weights)
+    return replace(result, stopped_by=drawn.stopped_by)

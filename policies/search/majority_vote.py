@@ -2,21 +2,27 @@
 
 from __future__ import annotations
 
-from tts_orch.config import MajorityVote
+from dataclasses import replace
+
+from tts_orch.method_config import MajorityVote
+from tts_orch.policies.search.best_of_n import best_of_n
 from tts_orch.policies.search.context import SearchContext
+from tts_orch.policies.search.drawing import draw
 from tts_orch.policies.search.election import elect
-from tts_orch.policies.search.sampling import sample_candidates
 from tts_orch.records import Problem, SearchResult
 
 __all__ = ["majority_vote"]
 
 
 async def majority_vote(problem: Problem, context: SearchContext, config: MajorityVote) -> SearchResult:
-    """Search by majority vote over answer classes (self-consistency).
+    """Search by majority vote over answer classes (self-consistency), each candidate the same or weighted by score.
 
-    Ties go to the class with the highest summed self-certainty, then to the earliest candidate.
+    Ties go to the class with the highest summed score, self-certainty in a plain vote, then to the earliest candidate.
 
     Source: arXiv 2203.11171.
     """
-    candidates = await sample_candidates(problem, context, config.n)
-    return await elect(problem, config.name, candidates, context, weigh=lambda scores: [1.0] * len(scores))
+    if config.choice != "majority":
+        return await best_of_n(problem, context, config)
+    drawn = await draw(problem, context, config.n, config.stopping)
+    result = await elect(problem, config.name, drawn.candidates, context, factors=drawn.weights)
+    return replace(result, stopped_by=drawn.stopped_by)

@@ -17,6 +17,7 @@ import tts_orch
 from tests.finished_runs import finished_run
 from tests.toys import save_toy
 from tts_orch.config import MajorityVote
+from tts_orch.method_config import OwnMethod
 from tts_orch.orchestrator import Orchestrator
 from tts_orch.policies.search.majority_vote import majority_vote
 from tts_orch.records import Candidate, FinishReason, Problem, SearchResult
@@ -32,10 +33,10 @@ def failure(*path: int) -> Candidate:
     return replace(fake_candidate("trap", finish_reason=FinishReason.ERROR), path=path)
 
 
-def ask(script: Script) -> tuple[SearchResult, FakeSearchContext]:
+def ask(script: Script, *config: OwnMethod) -> tuple[SearchResult, FakeSearchContext]:
     policy = runpy.run_path(EXAMPLE)["ask_until_agreed"]
     context = FakeSearchContext(script)
-    return asyncio.run(policy(Problem("p", "3 + 4?"), context)), context
+    return asyncio.run(policy(Problem("p", "3 + 4?"), context, *config)), context
 
 
 def second_round(*answers: str | None) -> Script:
@@ -55,6 +56,12 @@ def test_two_that_disagree_ask_for_more() -> None:
     assert [candidate.path for candidate in result.candidates] == sorted(context.finished)
 
 
+def test_a_registered_policy_gets_its_settings() -> None:
+    script = {(0, 0): "7", (0, 1): "8", **second_round("7", "7")}
+    result, _ = ask(script, OwnMethod(policy="until_agreed", n=4))
+    assert (result.answer, len(result.candidates)) == ("7", 4)
+
+
 def test_failures_and_abstentions_do_not_agree() -> None:
     script: Script = {(0, 0): failure(0, 0), (0, 1): failure(0, 1), **second_round(None, "9", None, None, None, None)}
     result, _ = ask(script)
@@ -70,7 +77,9 @@ def orchestrator(monkeypatch: pytest.MonkeyPatch) -> Any:
     def search(problem: str, method: Any, **options: Any) -> SearchResult:
         context = FakeSearchContext({path: "391" for i in range(16) for path in ((i,), (0, i))})
         policy = functools.partial(majority_vote, config=method) if isinstance(method, MajorityVote) else method
-        return asyncio.run(policy(Problem("p", problem), context))
+        result = asyncio.run(policy(Problem("p", problem), context))
+        n_tokens = context.generated_tokens
+        return replace(result, generated_tokens=n_tokens, verify_steps=n_tokens)
 
     fake = create_autospec(Orchestrator)
     instance = fake.return_value

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from tts_orch.config import BestOfN, MajorityVote
+from tts_orch.method_config import Aggregation, Choice
 from tts_orch.policies.search import SEARCH_POLICIES
 from tts_orch.records import Candidate, FinishReason, Problem, SearchResult
 from tts_orch.testing import FakeSearchContext, fake_candidate
@@ -22,7 +23,7 @@ def scripted(*answers: tuple[str | None, float] | None) -> Script:
     script: Script = {}
     for i, entry in enumerate(answers):
         candidate = failure if entry is None else fake_candidate(entry[0], self_certainty=entry[1])
-        script[(i,)] = replace(candidate, path=(i,))
+        script[(i,)] = replace(candidate, path=(i,), token_ids=(i,) * candidate.n_tokens)
     return script
 
 
@@ -51,7 +52,6 @@ def test_failures_stay_in_candidates_but_never_win(config: BestOfN | MajorityVot
     assert result.answer == "7"
     assert result.chosen == (1,)
     assert [candidate.path for candidate in result.candidates] == [(0,), (1,), (2,), (3,)]
-    assert result.generated_tokens == 16
     assert result.kept_tokens == 1
 
 
@@ -105,3 +105,56 @@ def test_cancelling_the_search_cancels_what_is_left(config: BestOfN | MajorityVo
     context = asyncio.run(cancel_early())
     assert context.finished == [(0,)]
     assert context.cancelled == [(1,), (2,)]
+
+
+STEP_SCORES = {(0,): [0.9, 0.3], (1,): [0.4, 0.6], (2,): [0.5, 0.5], (3,): []}
+
+
+@pytest.mark.parametrize(("aggregation", "chosen"), [("last", (1,)), ("min", (2,)), ("prod", (0,)), ("mean", (0,))])
+def test_a_reward_model_chooses_by_the_aggregated_step_scores(aggregation: Aggregation, chosen: tuple[int]) -> None:
+    script = scripted(("a", 1.0), ("b", 2.0), ("c", 3.0), ("d", 99.0))
+    config = BestOfN(n=4, aggregation=aggregation)
+    result = search(script, config, step_scores=STEP_SCORES)
+    assert result.chosen == chosen
+    assert [candidate.step_scores for candidate in result.candidates][:2] == [(0.9, 0.3), (0.4, 0.6)]
+
+
+@pytest.mark.parametrize(
+    ("choice", "votes"),
+    [
+        ("weighted", {"x": 0.9, "y": 0.5}),
+        ("majority", {"x": 2.0, "y": 1.0, "z": 1.0}),
+        ("borda", {"x": 4.0, "y": 2.0}),
+    ],
+)
+def test_votes_by_score_and_the_unscored_counts_in_a_plain_vote_alone(choice: Choice, votes: dict[str, float]) -> None:
+    script = scripted(("x", 0.0), ("x", 0.0), ("y", 0.0), ("z", 0.0))
+    result = search(script, BestOfN(n=4, choice=choice), step_scores=STEP_SCORES)
+    assert result.votes == pytest.approx(votes)
+    assert result.chosen == (1,)
+    if choice != "majority":
+        assert search(script, MajorityVote(n=4, choice=choice), step_scores=STEP_SCORES).votes == result.votes
+
+
+def test_candidates_of_the_same_tokens_are_scored_once_and_failed_ones_never() -> None:
+    script = {(i,): replace(entry, path=(i,)) for i, entry in enumerate([fake_candidate("a")] * 3)}
+    script[(1,)] = replace(script[(1,)], finish_reason=FinishReason.ERROR)
+    context = FakeSearchContext(script, step_scores={(0,): [0.5]})
+    result = asyncio.run(_search(context, BestOfN(n=3)))
+    assert [candidate.step_scores for candidate in result.candidates] == [(0.5,), (), (0.5,)]
+    assert (context.scored, context.kept, context.dropped) == ([[(0,)]], [[(0,), (2,)]], [[(1,)]])
+
+
+def test_an_abstention_is_chosen_only_where_nobody_has_an_answer() -> None:
+    assert search(scripted((None, 9.0), ("a", 1.0)), BestOfN(n=2)).chosen == (1,)
+    assert search(scripted((None, 9.0), (None, 1.0)), BestOfN(n=2)).chosen == (0,)
+
+
+@pytest.mark.parametrize("reason", [FinishReason.STEP, FinishReason.STEP_LENGTH, FinishReason.LOW_CONFIDENCE])
+@pytest.mark.parametrize("config", [MajorityVote(n=2), BestOfN(n=2), BestOfN(n=2, choice="borda")])
+def test_the_unfinished_never_wins(config: BestOfN | MajorityVote, reason: FinishReason) -> None:
+    script = scripted(("a", 9.0), ("b", 1.0))
+    unfinished = script[(0,)]
+    assert isinstance(unfinished, Candidate)
+    script[(0,)] = replace(unfinished, finish_reason=reason)
+    assert search(script, config).answer == "b"

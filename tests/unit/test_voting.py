@@ -7,7 +7,7 @@ import random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tts_orch.policies.voting import borda_weights, count_votes
+from tts_orch.policies.voting import aggregate, borda_weights, count_votes
 
 BALLOT = st.tuples(st.one_of(st.none(), st.integers(0, 4)), st.floats(0, 10), st.floats(-5, 5))
 
@@ -67,3 +67,15 @@ def test_borda_weights_fall_with_rank() -> None:
 
 def test_equal_scores_are_ranked_by_index() -> None:
     assert borda_weights([1.0, 1.0, 2.0]) == [2.0, 1.0, 3.0]
+
+
+def test_step_scores_are_reduced_by_each_rule() -> None:
+    scores = [0.5, 0.25, 1.0, 0.75]
+    assert aggregate(scores, "last") == 0.75
+    assert aggregate(scores, "min") == 0.25
+    assert aggregate(scores, "prod") == 0.09375
+    assert aggregate(scores, "mean") == 0.625
+
+
+def test_no_step_scores_are_no_score_under_any_rule() -> None:
+    assert [aggregate([], how) for how in ("last", "min", "prod", "mean")] == [None] * 4
