@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from tts_orch.actors._chunk_buffer import merge_chunks
-from tts_orch.records import Chunk, DecodeRequest, FinishReason
+from tts_orch.actors._held_prefixes import prefix_digest
+from tts_orch.records import Chunk, DecodeRequest, FinishReason, IntArray
 
 __all__ = ["TRIES", "Decoded", "LiveCandidate"]
 
@@ -29,8 +30,13 @@ class Decoded:
     """
 
     chunk: Chunk
-    worker: str
-    fingerprint: str
+    worker: str = ""
+    fingerprint: str = ""
+
+    @classmethod
+    def nothing(cls, start: int) -> Decoded:
+        """Return the end of a candidate that was cancelled before anybody began it."""
+        return cls(replace(_no_tokens("", start), finish_reason=FinishReason.CANCELLED))
 
 
 class LiveCandidate:
@@ -40,21 +46,35 @@ class LiveCandidate:
         request: as it was asked for.
         problem_id: the problem it belongs to.
         rank: priority, order of the problem, arrival (unique): its place in the queue, lower first.
+        on_tokens: called with the number of tokens whenever some arrive.
+
+    Attributes:
+        prefix: digest of the tokens that it was asked to go on from.
     """
 
-    def __init__(self, request: DecodeRequest, problem_id: str, rank: tuple[int, int, int]) -> None:
+    def __init__(
+        self,
+        request: DecodeRequest,
+        problem_id: str,
+        rank: tuple[int, int, int],
+        on_tokens: Callable[[int], None] = lambda n_tokens: None,
+    ) -> None:
         self.request = request
         self.problem_id = problem_id
         self.rank = rank
+        self.on_tokens = on_tokens
+        self.prefix = prefix_digest(problem_id, request.token_ids)
         self.lost_workers = 0
         self.is_cancelled = False
         self.worker = ""
         self.fingerprint = ""
         self.decoded: asyncio.Future[Decoded] = asyncio.get_running_loop().create_future()
-        nothing = np.zeros(0, np.float32)
-        self._chunks = [
-            Chunk(self._attempt_id, len(request.token_ids), np.zeros(0, np.int32), nothing, nothing, nothing)
-        ]
+        self._chunks = [_no_tokens(self._attempt_id, len(request.token_ids))]
+
+    @property
+    def token_ids(self) -> IntArray:
+        """`[n]` the tokens that it was asked to go on from, and those received."""
+        return np.concatenate([self.request.token_ids, *(chunk.token_ids for chunk in self._chunks)])
 
     @property
     def end(self) -> int:
@@ -79,7 +99,7 @@ class LiveCandidate:
         What was received was sampled from the law, so going on from it is right under any verification. What a lost worker
         drew beyond it may have taught tables that live on: rejection verification must not use those coins again.
         """
-        token_ids = np.concatenate([self.request.token_ids, *(chunk.token_ids for chunk in self._chunks)])
+        token_ids = self.token_ids
         counted = len(token_ids) if self._has_tokens else self.request.statistics_from
         return replace(
             self.request,
@@ -87,7 +107,16 @@ class LiveCandidate:
             token_ids=token_ids,
             statistics_from=counted,
             attempt=self.request.attempt * TRIES + self.lost_workers,
+            step_start=len(self.request.token_ids),
+            confidences=self._known_confidences,
         )
+
+    @property
+    def _known_confidences(self) -> tuple[float, ...]:
+        step = self.request.step
+        if step is None or step.confidence is None:
+            return ()
+        return tuple(np.concatenate([chunk.confidences for chunk in self._chunks]).tolist())
 
     def receive(self, chunk: Chunk) -> int:
         """Take a chunk in; one that was received before is dropped.
@@ -113,3 +142,8 @@ class LiveCandidate:
         if not self.decoded.done():
             merged = replace(merge_chunks(self._chunks), finish_reason=reason, message=message)
             self.decoded.set_result(Decoded(merged, self.worker, self.fingerprint))
+
+
+def _no_tokens(candidate_id: str, start: int) -> Chunk:
+    none = np.zeros(0, np.float32)
+    return Chunk(candidate_id, start, np.zeros(0, np.int32), none, none, none)

@@ -37,20 +37,40 @@ class PendingQueue:
         self._entries = [entry for entry in self._entries if entry not in out]
         return out
 
-    def pop_for(self, link: VerifierLink, links: Sequence[VerifierLink]) -> LiveCandidate | None:
+    def pop_for(self, link: VerifierLink, links: Sequence[VerifierLink], share: int) -> LiveCandidate | None:
         """Take out the candidate that this verifier should decode next, None if there is none that it may.
 
-        Priority comes first; within it, a problem that the verifier already holds (samples of a problem share its
-        prompt), then one that no other verifier holds, then the first in the queue. A candidate with tokens goes to a
-        verifier of its fingerprint only.
+        What another verifier has computed, and has room for, is left to it.
+
+        Priority comes first; within it, a candidate that goes on from what the verifier has computed, then one of a problem
+        that it works on (they share the prompt), then one of which no other verifier has more, then the first in the queue.
+        A candidate with tokens goes to a verifier of its fingerprint only.
+
+        Args:
+            link: the verifier.
+            links: all of them.
+            share: candidates that each may hold, so that all have work.
         """
         here = {candidate.problem_id for candidate in link.live.values()}
-        elsewhere = {live.problem_id for other in links if other is not link for live in other.live.values()}
+        others = [other for other in links if other is not link]
+        elsewhere = {live.problem_id for other in others for live in other.live.values()}
 
         def preference(entry: LiveCandidate) -> tuple[int, int]:
-            return entry.rank[0], 0 if entry.problem_id in here else 2 if entry.problem_id in elsewhere else 1
+            if link.holds_prefix_of(entry):
+                return entry.rank[0], 0
+            if entry.problem_id in here:
+                return entry.rank[0], 1
+            return entry.rank[0], 3 if entry.problem_id in elsewhere else 2
 
-        allowed = [entry for entry in self._entries if entry.may_run_on((link.fingerprint,))]
+        def is_kept_for_another(entry: LiveCandidate) -> bool:
+            return not link.holds_prefix_of(entry) and any(
+                other.holds_prefix_of(entry) and other.has_room(share) and entry.may_run_on((other.fingerprint,))
+                for other in others
+            )
+
+        allowed = [
+            entry for entry in self._entries if entry.may_run_on((link.fingerprint,)) and not is_kept_for_another(entry)
+        ]
         chosen = min(allowed, key=preference, default=None)
         if chosen is not None:
             self._entries.remove(chosen)

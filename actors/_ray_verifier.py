@@ -62,6 +62,10 @@ class RayVerifier:
         deadline_s = _POLL_S + _REPLY_WITHIN_S
         return await self.actor.call(deadline_s, TargetVerifierCore.exchange, submit, cancel, acknowledged, _POLL_S)
 
+    async def order(self, submit: Sequence[DecodeRequest], cancel: Sequence[str]) -> None:
+        """Take orders beside a running exchange."""
+        await self.actor.call(_REPLY_WITHIN_S, TargetVerifierCore.order, submit, cancel)
+
     async def ping(self) -> None:
         """Return if the process answers."""
         await self.actor.call_health(_PING_WITHIN_S, TargetVerifierCore.ping)

@@ -86,13 +86,20 @@ class SearchController:
         """The verifiers at work."""
         return [link.verifier.description for link in self._links]
 
-    def decode(self, request: DecodeRequest, problem_id: str, order: int) -> LiveCandidate:
+    def decode(
+        self,
+        request: DecodeRequest,
+        problem_id: str,
+        order: int,
+        on_tokens: Callable[[int], None] = lambda n_tokens: None,
+    ) -> LiveCandidate:
         """Queue a request; await the candidate's `decoded` for its end, which never raises.
 
         Args:
             request: its priority comes first in the queue.
             problem_id: problems are kept together on a verifier where the load allows.
             order: place of the problem among the problems.
+            on_tokens: called with the number of tokens whenever some of it arrive.
 
         Raises:
             OrchestratorError: the controller has failed, see `failure`.
@@ -100,7 +107,7 @@ class SearchController:
         if self.failure is not None:
             raise self.failure
         self._arrivals += 1
-        candidate = LiveCandidate(request, problem_id, (request.priority, order, self._arrivals))
+        candidate = LiveCandidate(request, problem_id, (request.priority, order, self._arrivals), on_tokens)
         self._enqueue(candidate)
         return candidate
 
@@ -147,6 +154,9 @@ class SearchController:
 
     def _enqueue(self, candidate: LiveCandidate) -> None:
         self._queue.push(candidate)
+        self._wake()
+
+    def _wake(self) -> None:
         for link in self._links:
             link.has_work.set()
 
@@ -155,7 +165,7 @@ class SearchController:
             while True:
                 self._fill(link)
                 if link.is_busy:
-                    for chunk in await link.exchange():
+                    for chunk in await self._exchange(link):
                         self._receive(link, chunk)
                 else:
                     link.has_work.clear()
@@ -163,14 +173,35 @@ class SearchController:
         except Exception as error:  # whatever it was, the verifier's answers can no longer be relied on
             self._lose(link, error)
 
+    async def _exchange(self, link: VerifierLink) -> list[Chunk]:
+        """Wait for new chunks; work that comes up meanwhile is handed in at once."""
+        link.has_work.clear()
+        exchange = asyncio.ensure_future(link.exchange())
+        try:
+            while True:
+                news = asyncio.ensure_future(link.has_work.wait())
+                await asyncio.wait((exchange, news), return_when=asyncio.FIRST_COMPLETED)
+                news.cancel()
+                if exchange.done():
+                    return exchange.result()
+                link.has_work.clear()
+                self._fill(link)
+                await link.order()
+        finally:
+            exchange.cancel()
+
     def _fill(self, link: VerifierLink) -> None:
         n_open = len(self._queue) + sum(len(other.live) for other in self._links)
         share = math.ceil(n_open / len(self._links))
-        while len(link.live) < min(share, link.window):
-            candidate = self._queue.pop_for(link, self._links)
+        has_taken = False
+        while link.has_room(share):
+            candidate = self._queue.pop_for(link, self._links, share)
             if candidate is None:
                 return
             link.take(candidate)
+            has_taken = True
+        if has_taken and len(self._queue):  # what was kept for this one others may take now
+            self._wake()
 
     def _receive(self, link: VerifierLink, chunk: Chunk) -> None:
         candidate = link.live.get(chunk.candidate_id)
@@ -183,8 +214,9 @@ class SearchController:
             candidate.finish(FinishReason.ERROR, f"{candidate.worker}: {error}")
         else:
             self._on_tokens(n_tokens)
+            candidate.on_tokens(n_tokens)
         if candidate.decoded.done():
-            del link.live[chunk.candidate_id]
+            link.drop(chunk.candidate_id)
 
     def _lose(self, link: VerifierLink, error: Exception) -> None:
         worker = link.verifier.description.worker

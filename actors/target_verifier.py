@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from tts_orch.actors._engine_thread import EngineThread
-from tts_orch.actors._remote import remote
+from tts_orch.actors._remote import SHORT_SPIN, remote
 from tts_orch.actors.engine_loading import EngineFactory
 from tts_orch.config import EngineConfig
 from tts_orch.errors import WorkerLostError
@@ -111,14 +111,15 @@ class TargetVerifierCore:
         Raises:
             WorkerLostError: the engine failed or hangs; this verifier is of no more use.
         """
-        self._order(submit, cancel)
+        self.order(submit, cancel)
         if self._thread.step_age_s > _STALLED_AFTER_S:
             raise WorkerLostError(f"the engine has been in one verify step for {self._thread.step_age_s:.0f} s")
         sequence, chunks = self._thread.buffer.read(acknowledged, wait_s)
         self._note_ended(chunks)
         return sequence, chunks
 
-    def _order(self, submit: Sequence[DecodeRequest], cancel: Sequence[str]) -> None:
+    def order(self, submit: Sequence[DecodeRequest], cancel: Sequence[str]) -> None:
+        """Take orders as `exchange` does, beside one that waits for chunks."""
         with self._ordering:  # two polls may bring the same orders at once
             for request in submit:
                 if request.candidate_id not in self._live and request.candidate_id not in self._ended:
@@ -150,9 +151,5 @@ class TargetVerifierCore:
         self._thread.stop(_ANSWER_WITHIN_S)
 
 
-_SHORT_SPIN: Final = {"GOMP_SPINCOUNT": os.environ.get("GOMP_SPINCOUNT", "2000")}
-"""Threads that wait for their team spin for microseconds, not milliseconds: on cores that others use too, a long spin
-takes the core from the thread that is waited for (measured: up to ten times slower passes)."""
-
-# Four threads: a poll, the poll that replaces it when its reply was lost, and two short questions.
-TargetVerifier = remote(TargetVerifierCore, max_concurrency=4, runtime_env={"env_vars": _SHORT_SPIN})
+# Four threads: a poll, the poll that replaces it when its reply was lost, and two for orders and short questions.
+TargetVerifier = remote(TargetVerifierCore, max_concurrency=4, runtime_env={"env_vars": SHORT_SPIN})

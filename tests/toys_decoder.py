@@ -13,7 +13,7 @@ import numpy as np
 from tts_orch.actors.engine_loading import Engine
 from tts_orch.config import EngineConfig
 from tts_orch.errors import ProblemError
-from tts_orch.records import Chunk, DecodeRequest, FinishReason
+from tts_orch.records import Chunk, DecodeRequest, FinishReason, StepRule
 
 EOS_ID = 0
 MAX_CONTEXT = 512
@@ -30,6 +30,18 @@ def expected_output(request_seed: int, prompt_length: int, max_new_tokens: int) 
     while len(tokens) < max_new_tokens and (not tokens or tokens[-1] != EOS_ID):
         tokens.append(token_at(request_seed, prompt_length + len(tokens)))
     return tokens
+
+
+def step_reason(request: DecodeRequest, rule: StepRule, new: list[int]) -> FinishReason | None:
+    """Return why a step ends with the last of its new tokens; a token's confidence is its number."""
+    start = len(request.token_ids) if request.step_start is None else request.step_start
+    n_tokens = len(request.token_ids) - start + len(new)
+    cut, confidences = rule.confidence, [*request.confidences, *new]
+    if cut and n_tokens >= cut.window and np.mean(confidences[-cut.window :]) < cut.least:
+        return FinishReason.LOW_CONFIDENCE
+    if n_tokens >= rule.min_tokens and any(delimiter in str(new[-1]) for delimiter in rule.delimiters):
+        return FinishReason.STEP
+    return FinishReason.STEP_LENGTH if n_tokens == rule.max_tokens else None
 
 
 @dataclass
@@ -93,6 +105,8 @@ class ToyDecoder:
                 reason = FinishReason.EOS
             elif position + 1 == request.prompt_length + request.law.max_new_tokens:
                 reason = FinishReason.LENGTH
+            if reason is None and request.step is not None:
+                reason = step_reason(request, request.step, [*output, *tokens])
             if reason is not None:
                 break
         self.committed += len(tokens)
@@ -125,6 +139,9 @@ class ToyTokenizer:
 
     def __call__(self, text: str, *, add_special_tokens: bool = True) -> dict[str, list[int]]:
         return {"input_ids": [ord(character) % 97 + 1 for character in text]}
+
+    def get_added_vocab(self) -> dict[str, int]:
+        return {}
 
     def apply_chat_template(self, conversation: Any, *, tokenize: bool, add_generation_prompt: bool) -> str:
         raise NotImplementedError

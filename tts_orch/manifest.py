@@ -21,12 +21,14 @@ from tts_orch.atomic_file import write_atomically
 from tts_orch.config import RunConfig
 from tts_orch.errors import RunFolderError
 from tts_orch.records import Problem
+from tts_orch.task_config import TaskConfig
 
 __all__ = ["SCHEMA_VERSION", "Manifest"]
 
 SCHEMA_VERSION: Final = 1
 
 _PACKAGES: Final = ("tts-orch", "numba", "numpy", "ray", "torch", "transformers")
+_REWARD_SETTINGS: Final = ("kind", "dtype", "max_context", "delimiters")  # its model is known by its weights
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +39,7 @@ class Manifest:
         created: when the folder was made, ISO 8601, UTC.
         versions: version of Python and of each package that the tokens depend on, of the latest run.
         settings: the settings that fix the tokens, by the name a user knows them by.
-        target: what fixes them on the side of the target model: digest of its weights, numerics, type, ...
+        target: what fixes them on the side of the models: digest of the target's weights, numerics, type, ...
         problems: (id, sha256 of the content) of each problem, in order.
         fingerprints: of every worker that ever took part, sorted.
         n_runs: runs there were in the folder, the latest one included.
@@ -131,12 +133,15 @@ def _settings(config: RunConfig) -> dict[str, Any]:
     method = config.method.model_dump(mode="json")
     if config.method.extendable:
         del method["n"]
+    reward = config.reward.model_dump(mode="json") if config.reward else {}
     return {
         "seed": config.seed,
         "template": config.template,
+        **{name: getattr(config, name) for name in TaskConfig.model_fields},
         "engine.verification": config.engine.verification,
         **{f"law.{name}": value for name, value in config.law.model_dump(mode="json").items()},
         **{f"method.{name}": value for name, value in method.items()},
+        **{f"reward.{name}": reward.get(name) for name in _REWARD_SETTINGS},
     }
 
 

@@ -11,15 +11,20 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict
 
+import numpy as np
+
 from tts_orch.actors._event_loop import EventLoopThread
 from tts_orch.actors._open_scopes import OpenScopes
 from tts_orch.actors._ray_verifier import RayVerifier
 from tts_orch.actors.cluster import Cluster
 from tts_orch.actors.engine_loading import EngineFactory, load_engine
+from tts_orch.actors.reward_client import start_reward
+from tts_orch.actors.reward_model import RewardDescription
 from tts_orch.actors.search_controller import SearchController
 from tts_orch.actors.search_plan import (
     BoundPolicy,
     CandidateJournal,
+    Rewards,
     SearchPlan,
     SearchServices,
     VolatileJournal,
@@ -27,27 +32,34 @@ from tts_orch.actors.search_plan import (
 from tts_orch.actors.search_runner import search, search_many
 from tts_orch.actors.statistics_store import StatisticsClient, StatisticsStore
 from tts_orch.actors.target_verifier import VerifierDescription
-from tts_orch.config import BestOfN, EngineConfig, LawConfig, MajorityVote
+from tts_orch.budget_config import BudgetConfig
+from tts_orch.config import EngineConfig, LawConfig, MajorityVote, MethodConfig
 from tts_orch.errors import ConfigError
 from tts_orch.policies.drafting.scopes import ScopeNames
-from tts_orch.policies.search import SEARCH_POLICIES
-from tts_orch.records import Candidate, Problem, SearchResult
-from tts_orch.tasks.classes import answer_classes
-from tts_orch.tasks.extraction import extract_for
+from tts_orch.policies.search import find_policy
+from tts_orch.records import Candidate, IntArray, Problem, SearchResult
+from tts_orch.reward_config import RewardConfig
+from tts_orch.rewards.base import ScoreFunction
+from tts_orch.settings import Settings
+from tts_orch.task_config import TaskConfig
+from tts_orch.tasks.answers import classes_for, extract_for
 from tts_orch.tasks.prompts import render
+from tts_orch.tasks.thinking import text_decoder, thinking_of
 
 if TYPE_CHECKING:
     from typing_extensions import Unpack
 
 __all__ = ["Method", "Orchestrator", "SearchOptions"]
 
-Method: TypeAlias = BestOfN | MajorityVote | BoundPolicy
+Method: TypeAlias = MethodConfig | BoundPolicy
 """Settings of a built-in search method, or an async function `(problem, context) -> SearchResult`."""
 
 Template: TypeAlias = Literal["auto", "raw", "chat"]
 
 _DEFAULT_METHOD: Final = MajorityVote()
 _DEFAULT_LAW: Final = LawConfig()
+_DEFAULT_TASK: Final = TaskConfig()
+_NO_LIMITS: Final = BudgetConfig()
 _MEMORY_STORE: Final = "memory://"
 _STORE_WITHIN_S: Final = 60.0
 _SEARCHES: Final = 1 << 32  # more than one orchestrator will ever make; numbers of attempts stay apart by it
@@ -62,6 +74,7 @@ class SearchOptions(TypedDict, total=False):
         journal: where finished candidates are looked up and written down.
         use_drafts: False decodes plainly, to compare.
         attempt: how often this was begun before, in other processes too; rejection verification draws anew for each attempt.
+        budget: what may be spent; what was found until then is the result.
     """
 
     seed: int | None
@@ -69,6 +82,7 @@ class SearchOptions(TypedDict, total=False):
     journal: CandidateJournal | None
     use_drafts: bool
     attempt: int
+    budget: BudgetConfig
 
 
 class Orchestrator:
@@ -85,6 +99,9 @@ class Orchestrator:
         address: Ray cluster to connect to; else RAY_ADDRESS, a connection made before, or a local cluster.
         seed: run seed of searches that give none.
         template: how a prompt becomes tokens, see `RunConfig.template`.
+        task: what kind of answer problems have, and how they are asked for it.
+        reward: settings of the reward model, or a function from a problem and the steps of a solution to a probability for
+            each step; None without one.
         on_candidate: called with every candidate that ended.
         on_tokens: called with the number of tokens whenever some arrive.
         show_worker_logs: print what workers log.
@@ -93,10 +110,11 @@ class Orchestrator:
 
     Attributes:
         tokenizer: the target's.
+        reward: what the reward model is, None without one.
 
     Raises:
         ConfigError: impossible settings.
-        TargetError: the target model cannot be found, read or served.
+        TargetError: the target model or the reward model cannot be found, read or served.
         ClusterError: Ray cannot be reached, or finds no place for the workers.
     """
 
@@ -110,6 +128,8 @@ class Orchestrator:
         address: str | None = None,
         seed: int = 0,
         template: Template = "auto",
+        task: TaskConfig = _DEFAULT_TASK,
+        reward: RewardConfig | ScoreFunction | None = None,
         on_candidate: Callable[[Candidate], None] = lambda candidate: None,
         on_tokens: Callable[[int], None] = lambda n_tokens: None,
         show_worker_logs: bool = False,
@@ -134,7 +154,10 @@ class Orchestrator:
             opened.callback(lambda: self._loop.run(self._controller.close()))
             self._loop.run(self._controller.start())
             self.tokenizer = self._controller.descriptions[0].tokenizer
-            self._services = _services(self._controller, config, template, on_candidate)
+            self.reward: RewardDescription | None = None
+            self._reward_statistics: Callable[[], dict[str, float]] = dict
+            rewards = None if reward is None else self._start_reward(reward, config.target, opened)
+            self._services = _services(self._controller, config, template, task, on_candidate, rewards)
             opened.callback(self.forget)
             self._opened = opened.pop_all()
 
@@ -189,8 +212,8 @@ class Orchestrator:
             await self._loop.arun(_close(stream))
 
     def statistics(self) -> dict[str, float]:
-        """Return the decoders' counters, summed over the workers."""
-        return self._loop.run(self._controller.statistics())
+        """Return the decoders' counters, summed over the workers, and those of the reward model."""
+        return {**self._loop.run(self._controller.statistics()), **self._reward_statistics()}
 
     def forget(self) -> None:
         """Drop the draft statistics that no search uses just now: later searches draft from what they see themselves."""
@@ -213,6 +236,12 @@ class Orchestrator:
         opened.callback(store.kill)
         return StatisticsClient(store)
 
+    def _start_reward(self, reward: RewardConfig | ScoreFunction, target: str, opened: ExitStack) -> Rewards:
+        client = self._loop.run(start_reward(reward, target=target))
+        opened.callback(lambda: self._loop.run(client.close()))
+        self.reward, self._reward_statistics = client.description, client.statistics
+        return client.score
+
     def _stream(
         self, problems: Iterable[str | Problem], method: Method, options: SearchOptions
     ) -> AsyncGenerator[SearchResult, None]:
@@ -226,11 +255,14 @@ class Orchestrator:
         journal: CandidateJournal | None = None,
         use_drafts: bool = True,
         attempt: int = 0,
+        budget: BudgetConfig = _NO_LIMITS,
     ) -> SearchPlan:
         policy, n = _bind(method)
         run_seed = self._seed if seed is None else seed
         attempt = attempt * _SEARCHES + next(self._numbers)  # a problem searched again is another attempt at it
-        return SearchPlan(policy, n, law.sampling_params(), run_seed, journal or VolatileJournal(), use_drafts, attempt)
+        return SearchPlan(
+            policy, n, law.sampling_params(), run_seed, journal or VolatileJournal(), use_drafts, attempt, budget
+        )
 
     def _as_problem(self, problem: str | Problem) -> Problem:
         """Give an ad-hoc prompt an id: its hash and how often it was searched before."""
@@ -243,29 +275,37 @@ class Orchestrator:
 
 
 def _bind(method: Method) -> tuple[BoundPolicy, int]:
-    if not isinstance(method, BestOfN | MajorityVote):
+    if not isinstance(method, Settings):
         return method, 1
-    policy = SEARCH_POLICIES[method.name]
-    return lambda problem, context: policy(problem, context, method), method.n
+    policy = find_policy(method)
+    return lambda problem, context: policy(problem, context, method), method.n_at_once
 
 
 def _services(
     controller: SearchController,
     config: EngineConfig,
     template: Template,
+    task: TaskConfig,
     on_candidate: Callable[[Candidate], None],
+    rewards: Rewards | None,
 ) -> SearchServices:
     verifier = controller.descriptions[0]
-    decode = verifier.tokenizer.decode
+
+    def encode(text: str) -> IntArray:
+        return np.array(verifier.tokenizer(text, add_special_tokens=False)["input_ids"], np.int32)
+
+    thinking = thinking_of(verifier.tokenizer, task.end_of_thinking, template)
     names = ScopeNames(config, verifier.weights_id, verifier.tokenizer_id)
     return SearchServices(
         controller=controller,
         scopes=OpenScopes(names, controller.close_scope),
-        tokenise=functools.partial(render, tokenizer=verifier.tokenizer, template=template),
-        decode=functools.partial(decode, skip_special_tokens=True, clean_up_tokenization_spaces=False),
-        extract=extract_for,
-        answer_classes=answer_classes,
+        tokenise=functools.partial(render, tokenizer=verifier.tokenizer, template=template, task=task),
+        encode=encode,
+        decode=text_decoder(verifier.tokenizer, thinking),
+        extract=functools.partial(extract_for, task=task.task, thinking=thinking),
+        answer_classes=functools.partial(classes_for, task=task.task),
         on_candidate=on_candidate,
+        rewards=rewards,
     )
 
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 
 from tts_orch.json_lines import JsonObject
-from tts_orch.records import FinishReason, Path, Problem, SearchResult
-from tts_orch.tasks.classes import answer_classes
-from tts_orch.tasks.grading import answers_equal
+from tts_orch.method_config import MethodConfig, ScoredMethod
+from tts_orch.policies.voting import aggregate
+from tts_orch.records import Candidate, FinishReason, Path, Problem, SearchResult
+from tts_orch.task_config import TaskName
+from tts_orch.tasks.answers import classes_for, grade_for
 
 __all__ = ["ProblemResult"]
 
@@ -27,13 +29,17 @@ class ProblemResult:
         correct: whether `answer` is right, None without a reference answer.
         chosen: path of the candidate that stands for the answer.
         votes: weight by answer class representative, heaviest first.
-        candidate_classes: answer class of each candidate in path order, failed ones included; None for an abstention.
+        candidate_classes: answer class of each candidate in path order, failed ones included; None for an abstention or a
+            candidate that may not vote, failed, cut or unfinished.
         candidate_correct: whether each is right; empty without a reference answer.
         finish_reasons: candidates by finish reason.
         generated_tokens: every token the target generated for the problem, cancelled ones included.
         kept_tokens: tokens of the candidates that came to an end.
-        verify_steps: verify steps these took.
+        verify_steps: verify steps that all generated tokens took.
         reward_tokens: tokens a reward model read.
+        stopped_by: what ended the search before the method would have, a stopping rule or a budget; empty for none.
+        candidate_paths: place of each candidate in the search.
+        candidate_scores: score of each by the method's aggregation, None for one that was not scored; empty without scores.
     """
 
     problem_id: str
@@ -51,29 +57,35 @@ class ProblemResult:
     kept_tokens: int
     verify_steps: int
     reward_tokens: int
+    stopped_by: str = ""
+    candidate_paths: tuple[Path, ...] = ()
+    candidate_scores: tuple[float | None, ...] = ()
 
     @classmethod
-    def of(cls, problem: Problem, result: SearchResult, n: int) -> ProblemResult:
-        """Grade what a search found for a problem."""
+    def of(cls, problem: Problem, result: SearchResult, method: MethodConfig, task: TaskName = "auto") -> ProblemResult:
+        """Grade what a search by a method found for a problem."""
         reasons = Counter(str(candidate.finish_reason) for candidate in result.candidates)
-        answers = [candidate.answer for candidate in result.candidates]
-        known = problem.answer is not None
+        answers = [candidate.answer if candidate.is_solution else None for candidate in result.candidates]
+        verdicts = grade_for(problem, [result.answer, *answers], task=task)
         return cls(
             problem_id=problem.id,
             method=result.method,
-            n=n,
+            n=method.n,
             answer=result.answer,
             reference=problem.answer,
-            correct=_is_correct(result.answer, problem) if known else None,
+            correct=None if verdicts is None else verdicts[0],
             chosen=result.chosen,
             votes=dict(result.votes),
-            candidate_classes=tuple(answer_classes(answers)),
-            candidate_correct=tuple(_is_correct(answer, problem) for answer in answers) if known else (),
+            candidate_classes=tuple(classes_for(problem, answers, task=task)),
+            candidate_correct=() if verdicts is None else tuple(verdicts[1:]),
             finish_reasons=dict(reasons),
             generated_tokens=result.generated_tokens,
             kept_tokens=result.kept_tokens,
             reward_tokens=result.reward_tokens,
-            verify_steps=sum(candidate.verify_steps for candidate in result.candidates if candidate.is_complete),
+            verify_steps=result.verify_steps,
+            stopped_by=result.stopped_by,
+            candidate_paths=tuple(candidate.path for candidate in result.candidates),
+            candidate_scores=_scores(result.candidates, method),
         )
 
     @classmethod
@@ -83,8 +95,9 @@ class ProblemResult:
         Raises:
             KeyError, TypeError: the line is not a result.
         """
-        known = {field.name: values[field.name] for field in fields(cls)}
-        for name in ("candidate_classes", "candidate_correct"):
+        known = {field.name: values[field.name] for field in fields(cls) if field.name in values}
+        known["candidate_paths"] = tuple(tuple(path) for path in known.get("candidate_paths", ()))
+        for name in {"candidate_classes", "candidate_correct", "candidate_scores"} & known.keys():
             known[name] = tuple(known[name])
         chosen = None if known["chosen"] is None else tuple(known["chosen"])
         return cls(**{**known, "chosen": chosen})
@@ -111,8 +124,11 @@ class ProblemResult:
     @property
     def tau(self) -> float:
         """Committed tokens per verify step; 0 when nothing was decoded."""
-        return self.kept_tokens / self.verify_steps if self.verify_steps else 0.0
+        return self.generated_tokens / self.verify_steps if self.verify_steps else 0.0
 
 
-def _is_correct(answer: str | None, problem: Problem) -> bool:
-    return answer is not None and problem.answer is not None and answers_equal(answer, problem.answer)
+def _scores(candidates: Sequence[Candidate], method: MethodConfig) -> tuple[float | None, ...]:
+    """Return one score a candidate, nothing where no candidate has any."""
+    aggregation = method.aggregation if isinstance(method, ScoredMethod) else "last"
+    scores = [aggregate(candidate.step_scores, aggregation) for candidate in candidates]
+    return () if all(score is None for score in scores) else tuple(scores)

@@ -3,7 +3,8 @@
 lock              held while a run is on; freed by the operating system when its process ends, however it ends
 manifest.json     identity, versions, fingerprints of the workers             (`tts_orch.manifest`)
 config.yaml       resolved settings of the latest run
-candidates.jsonl  every finished candidate; steps.jsonl: every search step    (`tts_orch.journal`)
+candidates.jsonl  every finished candidate; scores.jsonl: what a reward model said of it; steps.jsonl: every search step
+                                                                              (`tts_orch.journal`)
 results.jsonl     a line a problem; summary.json: the run in numbers          (`tts_orch.results`)
 """
 
@@ -18,19 +19,23 @@ from types import TracebackType
 from typing import Any, Final
 
 from tts_orch.atomic_file import write_atomically
+from tts_orch.budget_config import RUN_BUDGET_ENDS
 from tts_orch.config import RunConfig
 from tts_orch.errors import RunFolderError
 from tts_orch.folder_lock import FolderLock
 from tts_orch.journal import Journal
 from tts_orch.json_lines import JsonLinesFile, JsonObject, json_line, read_json_lines
 from tts_orch.manifest import Manifest
+from tts_orch.method_config import StepwiseMethod
 from tts_orch.records import Problem
 from tts_orch.results import ProblemResult
 
-__all__ = ["RunFolder", "check_folder"]
+__all__ = ["RunFolder", "check_folder", "read_results", "read_summary"]
 
 _MANIFEST: Final = "manifest.json"
-_STARTED: Final = frozenset({"lock", "manifest.json.new", "candidates.jsonl", "steps.jsonl", "results.jsonl"})
+_STARTED: Final = frozenset(
+    {"lock", "manifest.json.new", "candidates.jsonl", "scores.jsonl", "steps.jsonl", "results.jsonl"}
+)
 
 logger = logging.getLogger(__name__)
 
@@ -87,7 +92,7 @@ class RunFolder:
         stack.callback(self.journal.close)
         self._results_file = JsonLinesFile(self.path / "results.jsonl")
         stack.callback(self._results_file.close)
-        self._results = _read_results(self._results_file.path)
+        self._results = read_results(self.path)
 
     @property
     def results(self) -> list[ProblemResult]:
@@ -97,24 +102,27 @@ class RunFolder:
 
     @property
     def pending(self) -> list[Problem]:
-        """The problems without a result, or with candidates that failed or left the journal, in order."""
+        """The problems without a result, or stopped with their run, or with candidates that failed or left the journal."""
         done = {result.problem_id for result in self.results if self._is_complete(result)}
         return [problem for problem in self._problems if problem.id not in done]
 
     @property
     def half_done(self) -> list[Problem]:
         """The problems that an earlier run was stopped in: with some of the candidates it wanted, and not with all."""
-        return [problem for problem in self.pending if self._n_settled(problem) < self.journal.n_finished[problem.id]]
+        return [problem for problem in self.pending if self._is_half_done(problem.id)]
 
-    def _n_settled(self, problem: Problem) -> int:
-        """Return how many finished candidates came by no stop: those of the latest result, or as many as wanted."""
-        n_finished, result = self.journal.n_finished[problem.id], self._results.get(problem.id)
+    def _is_half_done(self, problem_id: str) -> bool:
+        n_finished, result = self.journal.n_finished[problem_id], self._results.get(problem_id)
+        if isinstance(self._config.method, StepwiseMethod):  # how many candidates it wants shows only at its end
+            return n_finished > 0 and result is None
         if n_finished >= self._config.method.n:
-            return n_finished
-        return result.n_finished if result else 0
+            return False
+        return n_finished > (result.n_finished if result else 0)  # more than came by no stop
 
     def _is_complete(self, result: ProblemResult) -> bool:
-        return not result.n_errors and self.journal.n_finished[result.problem_id] >= result.n_finished
+        if result.n_errors or result.stopped_by in RUN_BUDGET_ENDS:
+            return False
+        return self.journal.n_finished[result.problem_id] >= result.n_finished
 
     def begin(self, target: Mapping[str, Any], fingerprints: Sequence[str]) -> None:
         """Write down what the run belongs to, once the target model is loaded and before anything is decoded.
@@ -176,12 +184,7 @@ class RunFolder:
         Raises:
             RunFolderError: it is damaged.
         """
-        path = self.path / "summary.json"
-        try:
-            summary: JsonObject = json.loads(path.read_bytes()) if path.exists() else {}
-        except ValueError:
-            raise RunFolderError(f"{path}: not JSON; delete it") from None
-        return summary
+        return read_summary(self.path)
 
     def write_summary(self, summary: JsonObject) -> None:
         """Replace `summary.json`.
@@ -229,8 +232,13 @@ def _is_unused(entry: Path) -> bool:
     return entry.name in _STARTED and not (entry.suffix == ".jsonl" and entry.stat().st_size)
 
 
-def _read_results(path: Path) -> dict[str, ProblemResult]:
-    results = {}
+def read_results(folder: Path) -> dict[str, ProblemResult]:
+    """Return the latest result of each problem of a folder, which may be in use.
+
+    Raises:
+        RunFolderError: a line is damaged.
+    """
+    path, results = folder / "results.jsonl", {}
     for line in read_json_lines(path):
         try:
             result = ProblemResult.from_json(line.values)
@@ -240,3 +248,19 @@ def _read_results(path: Path) -> dict[str, ProblemResult]:
             ) from None
         results[result.problem_id] = result
     return results
+
+
+def read_summary(folder: Path) -> JsonObject:
+    """Return the summary of the latest run in a folder, empty before the first.
+
+    Raises:
+        RunFolderError: it is damaged.
+    """
+    path = folder / "summary.json"
+    try:
+        summary = json.loads(path.read_bytes()) if path.exists() else {}
+    except ValueError:
+        summary = None
+    if not isinstance(summary, dict):
+        raise RunFolderError(f"{path}: not a JSON object; delete it")
+    return summary

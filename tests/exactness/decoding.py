@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from functools import cache
 from typing import Protocol
 
@@ -98,17 +99,15 @@ def take(chunks: Iterable[Chunk], outcomes: dict[str, Outcome], starts: dict[str
         outcome.reason = chunk.finish_reason
 
 
-def resumed(one: DecodeRequest, received: Sequence[int]) -> DecodeRequest:
+def resumed(one: DecodeRequest, received: Outcome) -> DecodeRequest:
     """Return the request that goes on after what was received."""
-    token_ids = np.concatenate([one.token_ids, np.array(received, np.int32)])
-    return DecodeRequest(
-        one.candidate_id,
-        token_ids,
-        one.prompt_length,
-        one.seed,
-        one.law,
-        one.scope,
-        statistics_from=len(token_ids) - 1 if len(received) else 0,
+    token_ids = np.concatenate([one.token_ids, np.array(received.tokens, np.int32)])
+    return replace(
+        one,
+        token_ids=token_ids,
+        statistics_from=len(token_ids) - 1 if received.tokens else 0,
+        step_start=len(one.token_ids),
+        confidences=tuple(received.confidences),
     )
 
 
@@ -123,9 +122,7 @@ def decode_with_abort(
     starts = {one.candidate_id: len(one.token_ids) for one in requests}
     for _ in range(abort_after):
         take(lost.step(), outcomes, starts)
-    rest = [
-        resumed(one, outcomes[one.candidate_id].tokens) for one in requests if outcomes[one.candidate_id].reason is None
-    ]
+    rest = [resumed(one, outcomes[one.candidate_id]) for one in requests if outcomes[one.candidate_id].reason is None]
     for name, outcome in decode(make_decoder(), rest).items():
         first = outcomes[name]
         first.tokens += outcome.tokens

@@ -24,7 +24,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from tts_orch.records import DecodeRequest, FinishReason, SamplingParams
+from tts_orch.records import DecodeRequest, FinishReason, SamplingParams, StepRule
 from tts_orch.seeds import noise_words
 
 Decode = Callable[[Sequence[int]], str]
@@ -98,7 +98,28 @@ def decode_plainly(model: PreTrainedModel, request: DecodeRequest, eos_ids: Sequ
             outcome.reason = FinishReason.STOP_STRING
         elif len(output) == law.max_new_tokens:
             outcome.reason = FinishReason.LENGTH
+        elif request.step is not None:
+            outcome.reason = _step_end(request, request.step, tokens, outcome, decode)
     return outcome
+
+
+def _step_end(
+    request: DecodeRequest, rule: StepRule, tokens: Sequence[int], outcome: Outcome, decode: Decode
+) -> FinishReason | None:
+    start = len(request.token_ids) if request.step_start is None else request.step_start
+    step, confidences = tokens[start:], [*request.confidences, *outcome.confidences]
+    cut = rule.confidence
+    if cut and len(step) >= cut.window and np.mean(confidences[-cut.window :]) < cut.least:
+        return FinishReason.LOW_CONFIDENCE
+    n_delimiters = [sum(n_occurrences(decode(part), text) for text in rule.delimiters) for part in (step[:-1], step)]
+    if len(step) >= rule.min_tokens and n_delimiters[0] < n_delimiters[1]:
+        return FinishReason.STEP
+    return FinishReason.STEP_LENGTH if len(step) == rule.max_tokens else None
+
+
+def n_occurrences(text: str, part: str) -> int:
+    """Return at how many places a text has a part; they may overlap."""
+    return sum(text.startswith(part, place) for place in range(len(text)))
 
 
 def _describe(outcome: Outcome, log_p: torch.Tensor, token: int) -> None:

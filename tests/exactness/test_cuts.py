@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cache
 
 import numpy as np
@@ -13,7 +14,7 @@ from tests.exactness.drafters import OracleDrafter, Told
 from tests.exactness.reference import Outcome, decode_plainly
 from tests.toys import EOS_ID, toy_llama
 from tts_orch.engine.decoder import Decoder
-from tts_orch.records import DecodeRequest, FinishReason, SamplingParams
+from tts_orch.records import ConfidenceCut, DecodeRequest, FinishReason, SamplingParams, StepRule
 
 _BLOCK = 5
 """Draft nodes a step: every step commits six tokens, the bonus token included."""
@@ -36,8 +37,8 @@ def _law(mode: str, **ending: object) -> SamplingParams:
     return SamplingParams(**settings)  # type: ignore[arg-type]
 
 
-def _request(mode: str, seed: int, **ending: object) -> DecodeRequest:
-    return request("cut", prompt(10, seed), _law(mode, **ending), seed=seed)
+def _request(mode: str, seed: int, step: StepRule | None = None, **ending: object) -> DecodeRequest:
+    return replace(request("cut", prompt(10, seed), _law(mode, **ending), seed=seed), step=step)
 
 
 def _spanning(tokens: Sequence[int], place: int) -> str:
@@ -66,9 +67,9 @@ def _free_run(mode: str) -> tuple[int, list[int]]:
     raise AssertionError("no seed gives different tokens at all places")
 
 
-def _run(mode: str, **ending: object) -> tuple[Decoder, Outcome, Told]:
+def _run(mode: str, step: StepRule | None = None, **ending: object) -> tuple[Decoder, Outcome, Told]:
     seed, free = _free_run(mode)
-    one = _request(mode, seed, **ending)
+    one = _request(mode, seed, step, **ending)
     drafter = OracleDrafter({"cut": [*one.token_ids.tolist(), *free]}, block=_BLOCK)
     decoder = new_decoder(toy_target(), drafter, max_nodes=_BLOCK, verification=mode)
     outcome = decode(decoder, [one])["cut"]
@@ -79,8 +80,8 @@ def _prompt(mode: str) -> list[int]:
     return _request(mode, _free_run(mode)[0]).token_ids.tolist()
 
 
-def _check(mode: str, place: int, reason: FinishReason, **ending: object) -> None:
-    decoder, outcome, told = _run(mode, **ending)
+def _check(mode: str, place: int, reason: FinishReason, step: StepRule | None = None, **ending: object) -> Decoder:
+    decoder, outcome, told = _run(mode, step, **ending)
     kept = _free_run(mode)[1][: place + 1]
     assert (outcome.tokens, outcome.reason) == (kept, reason)
     assert len(outcome.log_probs) == len(outcome.confidences) == len(outcome.self_certainties) == len(kept)
@@ -89,6 +90,7 @@ def _check(mode: str, place: int, reason: FinishReason, **ending: object) -> Non
     counters, n_steps = decoder.counters, -(-(place + 1) // (_BLOCK + 1))
     assert (counters.committed_tokens, counters.verify_steps) == (len(kept), n_steps)
     assert counters.accepted_nodes == sum(len(step.accepted) for step in told.steps) <= len(kept)
+    return decoder
 
 
 @pytest.mark.parametrize("place", _PLACES)
@@ -140,3 +142,57 @@ def test_minimum_length_moves_the_end(mode: str) -> None:
     assert expected.tokens[3] != banned
     _, outcome, _ = _run(mode, stop_ids=(banned,), min_new_tokens=8)
     assert (outcome.tokens, outcome.reason) == (expected.tokens, expected.reason)
+
+
+@pytest.mark.parametrize("place", _PLACES)
+def test_step_delimiter_that_ends_inside_a_token(mode: str, place: int) -> None:
+    _check(mode, place, FinishReason.STEP, StepRule(("\x00", _spanning(_free_run(mode)[1], place))))
+
+
+@pytest.mark.parametrize("place", _PLACES[2:])
+def test_a_delimiter_that_comes_too_early_ends_nothing(mode: str, place: int) -> None:
+    delimiters = tuple(_spanning(_free_run(mode)[1], at) for at in (place - 2, place))
+    _check(mode, place, FinishReason.STEP, StepRule(delimiters, min_tokens=place))
+
+
+@pytest.mark.parametrize("place", _PLACES)
+def test_longest_step(mode: str, place: int) -> None:
+    rule = StepRule((), max_tokens=place + 1)
+    _check(mode, place, FinishReason.STEP_LENGTH, rule)
+    told = _run(mode, rule)[2]
+    positions = np.cumsum([0, *(len(step.committed) for step in told.steps)])
+    for committed, step in zip(positions, told.steps, strict=False):
+        assert committed + step.tree.depth.max() <= place, "drafts that could never be committed"
+
+
+@pytest.mark.parametrize("window", [1, 2, 3, 5])
+def test_lost_confidence(mode: str, window: int) -> None:
+    """Whichever mean is the lowest so far, a threshold just above it cuts there."""
+    means = np.convolve(_run(mode)[1].confidences[:_N_ENDS], np.ones(window) / window, "valid")
+    lowest = [place for place in range(len(means)) if means[place] < min(means[:place], default=np.inf) - 1e-4]
+    for place in lowest:
+        rule = StepRule((), confidence=ConfidenceCut(window, float(means[place]) + 1e-5))
+        _check(mode, place + window - 1, FinishReason.LOW_CONFIDENCE, rule)
+    assert any((place + window) % (_BLOCK + 1) for place in lowest), "every cut was at the end of a block"
+
+
+@pytest.mark.parametrize("place", _PLACES)
+def test_ends_of_a_solution_come_before_ends_of_a_step(mode: str, place: int) -> None:
+    free = _free_run(mode)[1]
+    rule = StepRule((_spanning(free, place),), confidence=ConfidenceCut(place + 1, 1e9))
+    _check(mode, place, FinishReason.EOS, rule, stop_ids=(free[place],))
+    _check(mode, place, FinishReason.STOP_STRING, rule, stop_strings=rule.delimiters)
+    _check(mode, place, FinishReason.LENGTH, rule, max_new_tokens=place + 1)
+
+
+@pytest.mark.parametrize("place", _PLACES)
+def test_what_follows_a_step_needs_no_prefill(mode: str, place: int) -> None:
+    seed, free = _free_run(mode)
+    decoder = _check(mode, place, FinishReason.STEP_LENGTH, StepRule((), max_tokens=place + 1))
+    before = decoder.counters.prefill_tokens
+    one = _request(mode, seed)
+    prefix = np.concatenate([one.token_ids, np.array(free[: place + 1], np.int32)])
+    children = [replace(one, candidate_id=f"child {i}", token_ids=prefix, use_drafts=False) for i in range(3)]
+    for outcome in decode(decoder, children).values():
+        assert outcome.tokens == free[place + 1 :]
+    assert decoder.counters.prefill_tokens == before

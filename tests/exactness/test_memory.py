@@ -222,7 +222,7 @@ def test_a_longer_twin_reads_what_a_shorter_one_left(n_steps: int) -> None:
     shorter = request("shorter", prompt(20), law)
     left = decode(decoder, [shorter], lambda step: decoder.cancel("shorter") if step == n_steps else None)["shorter"]
     received = longer.tokens[: len(left.tokens) + 2]
-    outcome = decode(decoder, [resumed(request("twin", prompt(20), law), received)])["twin"]
+    outcome = decode(decoder, [resumed(request("twin", prompt(20), law), Outcome(received))])["twin"]
     assert decoder.statistics()["cached_tokens"] == 20 + len(left.tokens) - 1
     assert outcome.tokens == longer.tokens[len(received) :]
     assert outcome.log_probs == pytest.approx(longer.log_probs[len(received) :], abs=1e-6)

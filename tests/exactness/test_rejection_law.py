@@ -41,7 +41,7 @@ _LAW = SamplingParams(temperature=0.9, top_k=5, max_new_tokens=3, logit_bias=tup
 _TWO_TOKEN_LAW = SamplingParams(temperature=20.0, top_k=2, max_new_tokens=3, logit_bias=((20, 40.0), (35, 40.0)))
 """Two tokens, about as likely."""
 _UNEVEN_TABLE = constant_table(VOCABULARY_SIZE, _DRAFTED_IDS, (0.3, 0.01, 0.2, 0.2, 0.2, 0.09))
-"""What remains of the two tokens is far from this law: had both one noise, the draft would tell which of them follows."""
+"""Far from the residual law of the two: noise that had drawn a rejected draft would tilt what replaces it."""
 _ALL_PROCESSORS = SamplingParams(
     temperature=0.8,
     top_k=5,
@@ -139,7 +139,7 @@ def test_tokens_instead_of_rejected_drafts_have_the_enumerated_law() -> None:
 
 
 def test_the_test_sees_coins_and_drafts_from_one_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Noise of the token that replaces a draft comes with the coins."""
+    """The token that replaces a draft is drawn from the stream of the coins."""
     monkeypatch.setattr("tts_orch.engine.decoder.stream_seed", lambda seed, attempt, purpose: seed)
     assert _fit(_TWO_TOKEN_LAW, ("drawn",), table=_UNEVEN_TABLE) < ERROR_RATE
 

@@ -102,7 +102,7 @@ def test_positions_received_before_a_resume_are_somebody_elses() -> None:
         decoder.submit(one)
     while len(outcomes[requests[0].candidate_id].tokens) < 9:
         take(decoder.step(), outcomes, {one.candidate_id: 20 for one in requests})
-    later = [resumed(one, outcomes[one.candidate_id].tokens) for one in requests]
+    later = [resumed(one, outcomes[one.candidate_id]) for one in requests]
     for name, outcome in decode(new_decoder(toy_target(), second), later).items():
         outcomes[name].tokens += outcome.tokens
     assert _learned(first) + _learned(second) == _verified(requests, outcomes)

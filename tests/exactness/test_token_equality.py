@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cache
 
 import pytest
@@ -20,7 +21,7 @@ from tts_orch.config import DraftingConfig
 from tts_orch.engine.decoder import Decoder
 from tts_orch.policies.drafting.draft_tree import Drafter
 from tts_orch.policies.drafting.registry import make_drafter
-from tts_orch.records import DecodeRequest, SamplingParams
+from tts_orch.records import ConfidenceCut, DecodeRequest, FinishReason, SamplingParams, StepRule
 
 _FACTORS: Mapping[str, Sequence[object]] = {
     "architecture": ("llama", "qwen2", "gemma2", "mistral"),
@@ -30,10 +31,12 @@ _FACTORS: Mapping[str, Sequence[object]] = {
     "is_resumed": (False, True),
     "max_nodes": (5, 24, 80),
     "workers": (1, 2),
+    "ending": ("solution", "step"),
 }
 _LENGTHS = (1, 2, 5, 9, 17, 30, 64, 71)
 """Prompt lengths of the eight trajectories of every case."""
 _NEW_TOKENS = 20
+_STEP = StepRule(("\n", "e", " the"), min_tokens=2, max_tokens=10, confidence=ConfidenceCut(window=4, least=3.6))
 _LAWS = {
     "greedy": {"temperature": 0.0},
     "nucleus": {"temperature": 0.6, "top_p": 0.95},
@@ -61,19 +64,20 @@ def _pairwise(factors: Mapping[str, Sequence[object]]) -> list[dict[str, object]
 
 
 @cache
-def _requests(law: str) -> list[DecodeRequest]:
+def _requests(law: str, ending: str = "solution") -> list[DecodeRequest]:
     requests = []
     for i, n_tokens in enumerate(_LENGTHS):
         shape = _LAWS[law] if law != "mixed" else list(_LAWS.values())[i % 3]
         settings = {"max_new_tokens": _NEW_TOKENS, **shape, **_EXTRAS[i % len(_EXTRAS)]}
-        requests.append(request(f"{law}-{i}", prompt(n_tokens), SamplingParams(**settings)))  # type: ignore[arg-type]
+        one = request(f"{law}-{i}", prompt(n_tokens), SamplingParams(**settings))  # type: ignore[arg-type]
+        requests.append(replace(one, step=_STEP if ending == "step" else None))
     return requests
 
 
 @cache
-def _expected(architecture: str, law: str) -> dict[str, Outcome]:
+def _expected(architecture: str, law: str, ending: str = "solution") -> dict[str, Outcome]:
     model, target = TOY_MODELS[architecture](), toy_target(architecture)
-    return {one.candidate_id: decode_plainly(model, one, (EOS_ID,), target.decode) for one in _requests(law)}
+    return {one.candidate_id: decode_plainly(model, one, (EOS_ID,), target.decode) for one in _requests(law, ending)}
 
 
 def _drafter(name: str, architecture: str, law: str) -> Drafter | None:
@@ -90,8 +94,9 @@ def _drafter(name: str, architecture: str, law: str) -> Drafter | None:
 
 @pytest.mark.parametrize("case", _pairwise(_FACTORS), ids=lambda case: "-".join(map(str, case.values())))
 def test_tokens_equal_plain_decoding(case: dict[str, object]) -> None:
-    architecture, law = str(case["architecture"]), str(case["law"])
-    target, expected, requests = toy_target(architecture), _expected(architecture, law), _requests(law)
+    architecture, law, ending = str(case["architecture"]), str(case["law"]), str(case["ending"])
+    target, requests = toy_target(architecture), _requests(law, ending)
+    expected = _expected(architecture, law, ending)
 
     def make_decoder() -> Decoder:
         drafter = _drafter(str(case["drafter"]), architecture, law)
@@ -137,3 +142,8 @@ def test_trajectories_end_for_different_reasons(law: str) -> None:
     """The cases above must meet more than the length limit."""
     reasons = {outcome.reason for outcome in _expected("llama", law).values()}
     assert len(reasons) >= 2
+
+
+def test_steps_end_for_every_reason_of_theirs() -> None:
+    reasons = {outcome.reason for law in _LAWS for outcome in _expected("llama", law, "step").values()}
+    assert reasons >= {FinishReason.STEP, FinishReason.STEP_LENGTH, FinishReason.LOW_CONFIDENCE}

@@ -11,7 +11,7 @@ import numpy as np
 from tests.toys_decoder import MAX_CONTEXT, ToyDecoder, ToyTokenizer
 from tts_orch.actors._open_scopes import OpenScopes
 from tts_orch.actors.search_controller import SearchController
-from tts_orch.actors.search_plan import SearchPlan, SearchServices, VolatileJournal
+from tts_orch.actors.search_plan import Rewards, SearchPlan, SearchServices, VolatileJournal
 from tts_orch.actors.target_verifier import VerifierDescription
 from tts_orch.config import DraftingConfig, MajorityVote
 from tts_orch.errors import ClusterError, WorkerLostError
@@ -19,7 +19,8 @@ from tts_orch.policies.drafting.scopes import ScopeNames
 from tts_orch.policies.search.context import SearchContext
 from tts_orch.policies.search.majority_vote import majority_vote
 from tts_orch.records import Candidate, Chunk, DecodeRequest, IntArray, Problem, SamplingParams, SearchResult
-from tts_orch.tasks.classes import answer_classes
+from tts_orch.tasks.answers import classes_for
+from tts_orch.tasks.task import Extraction
 
 LAW = SamplingParams(max_new_tokens=60)
 Fault = Callable[[int], str | None]
@@ -61,6 +62,13 @@ class LocalVerifier:
         self.is_frozen = fault == "frozen"
         if fault in ("silent", "frozen"):
             raise TimeoutError("no reply")
+        self._take(submit, cancel)
+        self._chunks.extend(self.decoder.step())
+        if fault == "lose":
+            raise TimeoutError("no reply")
+        return len(self._chunks), self._chunks[acknowledged:]
+
+    def _take(self, submit: Sequence[DecodeRequest], cancel: Sequence[str]) -> None:
         for request in submit:
             if request.candidate_id not in self.submitted:
                 self.submitted.append(request.candidate_id)
@@ -69,10 +77,14 @@ class LocalVerifier:
         for candidate_id in cancel:
             self.cancelled.append(candidate_id)
             self.decoder.cancel(candidate_id)
-        self._chunks.extend(self.decoder.step())
-        if fault == "lose":
+
+    async def order(self, submit: Sequence[DecodeRequest], cancel: Sequence[str]) -> None:
+        await asyncio.sleep(0)
+        if self.is_dead:
+            raise WorkerLostError(f"{self.description.worker} died")
+        if self.is_frozen:
             raise TimeoutError("no reply")
-        return len(self._chunks), self._chunks[acknowledged:]
+        self._take(submit, cancel)
 
     async def ping(self) -> None:
         if self.is_dead:
@@ -97,15 +109,23 @@ def tokenise(problem: Problem) -> IntArray:
     return np.arange(1, len(problem.prompt or "") + 1, dtype=np.int32)
 
 
-def extract(problem: Problem, text: str) -> str | None:
-    return text.split()[-1] if text else None
+def extract(problem: Problem, text: str) -> Extraction:
+    return Extraction(text.split()[-1] if text else None)
+
+
+def encode(text: str) -> IntArray:
+    return np.array([ord(character) % 41 for character in text], np.int32)
 
 
 def services_of(
-    controller: SearchController, on_candidate: Callable[[Candidate], None] = lambda c: None, **drafting: Any
+    controller: SearchController,
+    on_candidate: Callable[[Candidate], None] = lambda c: None,
+    rewards: Rewards | None = None,
+    **drafting: Any,
 ) -> SearchServices:
     scopes = OpenScopes(ScopeNames(DraftingConfig(**drafting), "w", "t"), controller.close_scope)
-    return SearchServices(controller, scopes, tokenise, ToyTokenizer().decode, extract, answer_classes, on_candidate)
+    decode = ToyTokenizer().decode
+    return SearchServices(controller, scopes, tokenise, encode, decode, extract, classes_for, on_candidate, rewards)
 
 
 def plan_of(n: int, **options: Any) -> SearchPlan:

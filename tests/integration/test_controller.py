@@ -20,7 +20,6 @@ from tts_orch.actors import target_verifier
 from tts_orch.actors._chunk_buffer import merge_chunks
 from tts_orch.actors._engine_thread import EngineThread
 from tts_orch.actors.cluster import cpus_each
-from tts_orch.actors.problem_context import ProblemContext
 from tts_orch.actors.search_controller import SearchController
 from tts_orch.actors.search_plan import (
     VolatileJournal,
@@ -28,7 +27,7 @@ from tts_orch.actors.search_plan import (
 from tts_orch.actors.search_runner import search, search_many
 from tts_orch.actors.target_verifier import TargetVerifierCore
 from tts_orch.config import EngineConfig
-from tts_orch.errors import ClusterError, ConfigError, RunError, WorkerLostError
+from tts_orch.errors import ClusterError, RunError, WorkerLostError
 from tts_orch.policies.search.context import SearchContext
 from tts_orch.records import (
     Candidate,
@@ -36,11 +35,9 @@ from tts_orch.records import (
     DecodeRequest,
     FinishReason,
     Path,
-    Prefix,
     Problem,
     SamplingParams,
     SearchResult,
-    StepRule,
 )
 from tts_orch.seeds import trajectory_seed
 
@@ -328,19 +325,6 @@ def test_journaled_candidates_are_not_decoded_again() -> None:
     assert outputs(result) == truth()
     assert len(verifier.submitted) == 5
     assert result.generated_tokens == sum(map(len, truth()))
-
-
-def test_steps_and_scores_are_refused_in_one_line() -> None:
-    async def scenario() -> None:
-        controller = SearchController(factory(LocalVerifier("a")), 1)
-        context = ProblemContext(Problem("p", "x"), 0, plan_of(1), services_of(controller))
-        prefix = Prefix("p", np.ones(1, np.int32), 1)
-        with pytest.raises(ConfigError, match="step"):
-            await anext(context.sample([prefix], n=1, step=StepRule()))
-        with pytest.raises(ConfigError, match="reward model"):
-            await context.score([])
-
-    run(scenario())
 
 
 def test_the_core_keeps_chunks_until_they_are_acknowledged() -> None:

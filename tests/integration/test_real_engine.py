@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.toys import save_toy
+from tests.toys import save_toy, toy_tokenizer
 from tts_orch.actors.engine_loading import load_engine
-from tts_orch.config import LawConfig, MajorityVote
+from tts_orch.config import DVTS, LawConfig, MajorityVote
 from tts_orch.orchestrator import Orchestrator
-from tts_orch.records import Candidate, Problem
+from tts_orch.records import Candidate, Problem, SearchResult
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("ray_session")]
 
@@ -38,7 +39,7 @@ def solve(folder: Path, **settings: Any) -> tuple[list[Candidate], dict[str, flo
         return candidates, session.statistics()
 
 
-def what_counts(candidates: list[Candidate]) -> dict[tuple[str, tuple[int, ...]], tuple[object, ...]]:
+def what_counts(candidates: Sequence[Candidate]) -> dict[tuple[str, tuple[int, ...]], tuple[object, ...]]:
     return {(c.problem_id, c.path): (c.token_ids, c.text, c.finish_reason, c.answer) for c in candidates}
 
 
@@ -74,3 +75,29 @@ def test_rejection_draws_anew_when_a_problem_is_searched_again(folder: Path) -> 
         assert session.statistics()["accepted_nodes"] > 0
     drawn = {candidate.token_ids for result in results for candidate in result.candidates}
     assert len(drawn) == 8  # the coins of the first search have taught the tables of the second
+
+
+def _reward(problem: Problem, steps: Sequence[str]) -> list[float]:
+    return [sum(map(ord, "".join(steps))) % 101 / 100]
+
+
+def test_a_search_step_by_step_computes_its_prefixes_once_and_gives_the_same_with_drafts_on_two_workers(
+    folder: Path,
+) -> None:
+    method = DVTS(n=8, beam_width=2, delimiters=("\n", "e", "a"), min_step_tokens=3, max_step_tokens=12, max_steps=5)
+
+    def search(**settings: Any) -> tuple[list[SearchResult], dict[str, float]]:
+        with orchestrator(folder, reward=_reward, **settings) as session:
+            found = session.search_many(PROBLEMS, method, seed=5, law=LAW)
+            return sorted(found, key=lambda result: result.problem_id), session.statistics()
+
+    plain, statistics = search(workers=1, drafter="none")
+    drafted, _ = search(workers=2, drafter="stand", node_budget=False, max_nodes=8)
+    for one, other in zip(plain, drafted, strict=True):
+        assert what_counts(one.candidates) == what_counts(other.candidates)
+        assert [candidate.step_scores for candidate in one.candidates] == [c.step_scores for c in other.candidates]
+        assert (one.answer, one.generated_tokens) == (other.answer, other.generated_tokens)
+    assert max(len(candidate.path) for result in plain for candidate in result.candidates) == 6
+    tokenizer = toy_tokenizer()
+    prompts = [len(tokenizer(problem.prompt)["input_ids"]) for problem in PROBLEMS]
+    assert statistics["prefill_tokens"] == sum(prompts) - len(prompts), "a prefix was computed again"

@@ -13,11 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tts_orch.config import DraftingConfig, RunConfig, load_config
-from tts_orch.errors import RunFolderError
+from tts_orch.config import DVTS, DraftingConfig, MajorityVote, RunConfig, load_config
+from tts_orch.errors import ConfigError, RunFolderError
 from tts_orch.journal import Journal, count_finished
 from tts_orch.records import Candidate, FinishReason, Problem, SearchResult
 from tts_orch.results import ProblemResult
+from tts_orch.rewards.base import StepScores
 from tts_orch.run_folder import RunFolder
 
 TARGET = {"weights": "w0", "numerics": "bitwise", "dtype": "float32"}
@@ -48,7 +49,9 @@ def begin(run: RunConfig, problems: list[Problem] = PROBLEMS, target: dict[str, 
 
 def search_result(problem: Problem, n: int, reason: FinishReason = FinishReason.EOS) -> ProblemResult:
     found = [candidate(i, problem.id, answer=problem.answer, finish_reason=reason) for i in range(n)]
-    return ProblemResult.of(problem, SearchResult(problem.id, "majority_vote", problem.answer, found), n)
+    return ProblemResult.of(
+        problem, SearchResult(problem.id, "majority_vote", problem.answer, found), MajorityVote(n=n)
+    )
 
 
 # ---- the journal
@@ -147,13 +150,58 @@ def test_damage_elsewhere_names_file_and_line(tmp_path: Path, damage: str) -> No
 
 
 def test_a_search_step_is_written_once(tmp_path: Path) -> None:
+    dropped = candidate(2, parent=(7,), n_before=1, step_scores=(0.5, 0.25), finish_reason=FinishReason.STEP)
     for _ in range(2):
         journal = Journal(tmp_path)
-        journal.keep([candidate(0), candidate(2)])
+        journal.keep([candidate(0), candidate(1)], [dropped])
         journal.keep([candidate(1)])
+        journal.keep([])
         journal.close()
-    steps = [json.loads(line) for line in (tmp_path / "steps.jsonl").read_text().splitlines()]
-    assert steps == [{"problem_id": "p0", "kept": [[0], [2]]}, {"problem_id": "p0", "kept": [[1]]}]
+    first, second = [json.loads(line) for line in (tmp_path / "steps.jsonl").read_text().splitlines()]
+    assert (first["problem_id"], [kept["path"] for kept in first["kept"]]) == ("p0", [[0], [1]])
+    assert first["dropped"] == [
+        {"path": [2], "parent": [7], "step_scores": [0.5, 0.25], "n_new": 2, "finish_reason": "step"}
+    ]
+    assert ([kept["path"] for kept in second["kept"]], second["dropped"]) == ([[1]], [])
+
+
+def test_scores_come_back_for_the_same_tokens_only(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    scores = StepScores((0.25, 1 / 3), n_tokens=7, n_tokens_whole=9)
+    journal.record_scores(candidate(0), scores)
+    journal.record_scores(candidate(1), StepScores(failure="too long"))
+    for opened in (journal, Journal(tmp_path)):
+        assert opened.scores(candidate(0)) == scores
+        assert opened.scores(candidate(0, token_ids=(5, 7))) is None
+        assert opened.scores(candidate(0, "p1")) is None
+        assert opened.scores(candidate(1)) is None, "what could not be scored is tried again"
+
+
+def test_a_candidate_that_came_out_otherwise_replaces_the_one_before(tmp_path: Path) -> None:
+    """What a step follows may be other tokens than in an earlier run; the candidate of its path is then another."""
+    journal = Journal(tmp_path)
+    for again in (candidate(), candidate(), candidate(token_ids=(5, 8)), candidate(token_ids=(5, 8))):
+        journal.record(again)
+    assert len((tmp_path / "candidates.jsonl").read_text().splitlines()) == 2
+    assert journal.n_finished["p0"] == 1
+    for opened in (journal, Journal(tmp_path)):
+        assert opened.finished("p0", (0,), candidate().seed) == candidate(token_ids=(5, 8))
+
+
+def test_steps_are_no_candidates_of_a_run(tmp_path: Path) -> None:
+    journal = Journal(tmp_path)
+    for index, reason in enumerate((FinishReason.STEP, FinishReason.STEP_LENGTH, FinishReason.EOS)):
+        journal.record(candidate(index, finish_reason=reason))
+    assert count_finished(tmp_path) == {"p0": 1}
+
+
+def test_lines_without_what_is_new_are_read(tmp_path: Path) -> None:
+    Journal(tmp_path).record(candidate())
+    line = json.loads((tmp_path / "candidates.jsonl").read_text())
+    for name in ("parent", "n_before", "lowest_confidence"):
+        del line[name]
+    (tmp_path / "candidates.jsonl").write_text(json.dumps(line) + "\n")
+    assert Journal(tmp_path).finished("p0", (0,), candidate().seed) == candidate()
 
 
 # ---- identity
@@ -166,6 +214,7 @@ def test_a_search_step_is_written_once(tmp_path: Path) -> None:
         ({"law": {"temperature": 0.2}}, r"law\.temperature is 0\.7 .* and 0\.2 now"),
         ({"law": {"stop": ["\n\n"]}}, r"law\.stop"),
         ({"template": "raw"}, "template is 'auto' .* and 'raw' now"),
+        ({"instructions": "always"}, "instructions is 'auto' .* and 'always' now"),
         (
             {"engine": {"target": "m", "verification": "rejection"}},
             r"engine\.verification is 'keyed' .* 'rejection' now",
@@ -322,6 +371,21 @@ def test_a_problem_with_failed_candidates_is_pending(tmp_path: Path) -> None:
         assert folder.pending == PROBLEMS
 
 
+@pytest.mark.parametrize(
+    ("stopped_by", "is_pending"),
+    [("deadline of the run", True), ("token budget of the run", True), ("deadline", False), ("esc", False)],
+)
+def test_a_problem_that_the_budget_of_the_run_stopped_goes_on_in_the_next_one(
+    tmp_path: Path, stopped_by: str, is_pending: bool
+) -> None:
+    with RunFolder(config(tmp_path), PROBLEMS[:1]) as folder:
+        folder.begin(TARGET, ["f0"])
+        for index in range(2):
+            folder.journal.record(candidate(index))
+        folder.add(dataclasses.replace(search_result(PROBLEMS[0], n=2), stopped_by=stopped_by))
+        assert bool(folder.pending) == is_pending
+
+
 def test_a_problem_whose_candidates_left_the_journal_is_pending(tmp_path: Path) -> None:
     with RunFolder(config(tmp_path), PROBLEMS[:1]) as folder:
         folder.begin(TARGET, ["f0"])
@@ -392,3 +456,70 @@ def test_a_damaged_manifest_is_one_line(tmp_path: Path) -> None:
     (tmp_path / "manifest.json").write_text("{}")
     with pytest.raises(RunFolderError, match=r"manifest\.json: damaged"):
         RunFolder(config(tmp_path), PROBLEMS)
+
+
+# ---- searches step by step
+
+STEPWISE = {"method": {"name": "dvts", "n": 8, "beam_width": 4}, "reward": {"kind": "callable", "model": "m:f"}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "named"),
+    [
+        ({"method": {"name": "dvts", "n": 8, "beam_width": 2}}, r"method\.beam_width is 4 .* and 2 now"),
+        ({"method": {"name": "dvts", "n": 8, "delimiters": ["."]}}, r"method\.delimiters"),
+        ({"reward": {"kind": "judge"}}, r"reward\.kind is 'callable' .* and 'judge' now"),
+        ({"reward": {"kind": "callable", "model": "m:f", "delimiters": ["."]}}, r"reward\.delimiters"),
+    ],
+)
+def test_steps_and_rewards_belong_to_the_identity(tmp_path: Path, changes: dict[str, Any], named: str) -> None:
+    begin(config(tmp_path, **STEPWISE))
+    with pytest.raises(RunFolderError, match=named):
+        RunFolder(config(tmp_path, **{**STEPWISE, **changes}), PROBLEMS)
+
+
+def test_another_reward_model_is_refused(tmp_path: Path) -> None:
+    begin(config(tmp_path, **STEPWISE), target={**TARGET, "reward": "r0"})
+    with pytest.raises(RunFolderError, match="reward is 'r0' in this folder and 'r1' now"):
+        begin(config(tmp_path, **STEPWISE), target={**TARGET, "reward": "r1"})
+
+
+def test_subtrees_may_be_added_and_the_place_of_the_reward_model_may_change(tmp_path: Path) -> None:
+    begin(config(tmp_path, **STEPWISE))
+    reward = {"kind": "callable", "model": "moved:f", "batch": 2, "threads": 1, "timeout_s": 9}
+    begin(config(tmp_path, method={"name": "dvts", "n": 16}, reward=reward, budget={"problem_seconds": 1}))
+
+
+@pytest.mark.parametrize("name", ["beam_search", "particle_filtering", "rebase"])
+def test_other_searches_do_not_grow(tmp_path: Path, name: str) -> None:
+    begin(config(tmp_path, **{**STEPWISE, "method": {"name": name, "n": 8}}))
+    with pytest.raises(RunFolderError, match=r"method\.n is 8 in this folder and 16 now; .* another --out"):
+        RunFolder(config(tmp_path, **{**STEPWISE, "method": {"name": name, "n": 16}}), PROBLEMS)
+
+
+def test_steps_need_a_reward_model(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="reward: dvts needs a reward model"):
+        config(tmp_path, method={"name": "dvts"})
+
+
+def test_a_problem_with_steps_and_no_result_is_half_done(tmp_path: Path) -> None:
+    with RunFolder(config(tmp_path, **STEPWISE), PROBLEMS[:2]) as folder:
+        folder.begin(TARGET, ["f0"])
+        folder.journal.record(candidate(0, finish_reason=FinishReason.STEP))
+        assert folder.half_done == PROBLEMS[:1]
+
+
+def test_a_result_with_an_answer_found_at_a_step_is_done(tmp_path: Path) -> None:
+    with RunFolder(config(tmp_path, **STEPWISE), PROBLEMS[:1]) as folder:
+        folder.begin(TARGET, ["f0"])
+        folder.journal.record(candidate(0, finish_reason=FinishReason.STEP))
+        folder.add(dataclasses.replace(search_result(PROBLEMS[0], n=1, reason=FinishReason.ANSWER_FOUND), n=8))
+        assert folder.pending == []
+
+
+def test_what_is_no_solution_has_no_answer_in_a_result() -> None:
+    reasons = (FinishReason.STEP, FinishReason.ANSWER_FOUND, FinishReason.LOW_CONFIDENCE)
+    found = [candidate(i, answer="0", finish_reason=reason) for i, reason in enumerate(reasons)]
+    result = ProblemResult.of(PROBLEMS[0], SearchResult("p0", "dvts", "0", found), DVTS(n=4))
+    assert result.candidate_classes == (None, 0, None)
+    assert result.candidate_correct == (False, True, False)

@@ -31,6 +31,10 @@ def _trajectory(
     )
 
 
+def _commit(trajectory: Trajectory, tokens: Sequence[int]) -> tuple[int, FinishReason | None]:
+    return trajectory.commit(tokens, [1.0] * len(tokens))
+
+
 def _naive_end(tokens: Sequence[int], limit: int, stops: Sequence[str]) -> tuple[int, FinishReason | None]:
     for n, token in enumerate(tokens, start=1):
         if token in (_EOS, _STOP_ID):
@@ -59,7 +63,7 @@ def test_end_is_the_first_rule_that_holds(
     found = None
     for first in range(len(received), len(tokens), block):
         if found is None:
-            n, found = trajectory.commit(tokens[first : first + block])
+            n, found = _commit(trajectory, tokens[first : first + block])
             assert n <= block
     assert found == reason
     assert trajectory.token_ids.tolist() == [*_PROMPT, *tokens[:end]]
@@ -76,16 +80,16 @@ def test_end_is_the_first_rule_that_holds(
     ],
 )
 def test_rules_that_hold_at_one_token_have_an_order(tokens: list[int], limit: int, reason: FinishReason) -> None:
-    assert _trajectory(max_new_tokens=limit).commit(tokens) == (2, reason)
+    assert _commit(_trajectory(max_new_tokens=limit), tokens) == (2, reason)
 
 
 def test_context_is_a_length_limit() -> None:
-    assert _trajectory(max_context=4).commit([2, 2, 2]) == (2, FinishReason.LENGTH)
+    assert _commit(_trajectory(max_context=4), [2, 2, 2]) == (2, FinishReason.LENGTH)
 
 
 def test_no_tokens_change_nothing() -> None:
     trajectory = _trajectory()
-    assert trajectory.commit([]) == (0, None)
+    assert _commit(trajectory, []) == (0, None)
     assert trajectory.length == len(_PROMPT)
 
 
@@ -98,4 +102,4 @@ def test_everything_before_the_root_is_prefilled() -> None:
 
 def test_a_stop_string_may_begin_before_a_resume() -> None:
     a_b, c = 4, 5  # "ab", "c": the stop string "bc" begins in one and ends in the other
-    assert _trajectory([a_b]).commit([c, 2]) == (1, FinishReason.STOP_STRING)
+    assert _commit(_trajectory([a_b]), [c, 2]) == (1, FinishReason.STOP_STRING)

@@ -61,10 +61,10 @@ class Admission:
             decode=self._target.decode,
         )
         self._arrivals += 1
-        if _n_pages(trajectory.limit) + self._n_draft_pages + 1 > self._slots.n_pages:
+        if _n_pages(trajectory.solution_limit) + self._n_draft_pages + 1 > self._slots.n_pages:
             raise ProblemError(
-                f"{request.candidate_id}: {trajectory.limit} positions do not fit into the memory for keys and values; "
-                f"raise kv_memory_gib or lower max_new_tokens"
+                f"{request.candidate_id}: {trajectory.solution_limit} positions do not fit into the memory for keys and "
+                f"values; raise kv_memory_gib or lower max_new_tokens"
             )
         bisect.insort(self.waiting, trajectory, key=_order)
 

@@ -313,7 +313,8 @@ class Decoder:
         for plan, walk in zip(plans, walks, strict=True):
             trajectory, start = plan.trajectory, plan.trajectory.length
             drawn = _drawn(walk, statistics.self_certainties[row : row + len(walk.nodes)])
-            n, reason = trajectory.commit(drawn)
+            confidences = statistics.confidences[row : row + len(drawn)]
+            n, reason = trajectory.commit(drawn, confidences.tolist())
             if reason is None and len(drawn) < len(walk.tokens):
                 reason = FinishReason.ERROR
             accepted = walk.nodes[1 : n + 1]

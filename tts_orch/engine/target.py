@@ -11,7 +11,6 @@ import logging
 import os
 import time
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import torch
@@ -22,10 +21,11 @@ from tts_orch.engine import attention, stable
 from tts_orch.engine.cost_model import CostModel
 from tts_orch.engine.kv_pages import KVPages
 from tts_orch.engine.model_files import locate, weights_id
+from tts_orch.engine.model_options import context_limit, device_named, dtype_named
 from tts_orch.engine.packing import PAGE, Entry, PackedBatch, pack
 from tts_orch.engine.probe import fingerprint, is_bit_stable, matches_stock, probe_tokens
 from tts_orch.engine.threads import n_threads, set_threads
-from tts_orch.errors import ConfigError, TargetError, first_line
+from tts_orch.errors import TargetError, first_line
 from tts_orch.policies.drafting.draft_tree import DraftTree
 
 __all__ = ["Target", "load_target"]
@@ -157,7 +157,7 @@ class Target:
         self.vocab_size: int = self.model.get_output_embeddings().weight.shape[0]
         if self.tokenizer is not None:
             self.vocab_size = min(self.vocab_size, len(self.tokenizer))
-        self.context_limit = _context_limit(text)
+        self.context_limit = context_limit(text)
 
     def _adopt(self) -> None:
         """Exchange attention and, for `bitwise`, linears and activations; refuse what comes out different."""
@@ -203,16 +203,6 @@ def _example_entries(
     return entries
 
 
-def _context_limit(text: Any) -> int:
-    """Positions a model serves; rope variants that rescale with the batch's longest row only below their switch."""
-    limit = int(getattr(text, "max_position_embeddings", None) or 2**20)
-    rope = getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None) or {}
-    original = rope.get("original_max_position_embeddings") if isinstance(rope, dict) else None
-    if original and rope.get("rope_type") in ("dynamic", "longrope"):
-        return min(limit, int(original))
-    return limit
-
-
 def _eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None) -> tuple[int, ...]:
     generation = getattr(model, "generation_config", None)
     found = [
@@ -231,9 +221,9 @@ def load_target(config: EngineConfig) -> Target:
         ConfigError: there is no such device.
         TargetError: it cannot be found, read or served.
     """
-    device = _device(config.device)
+    device = device_named(config.device)
     place = locate(config.target)
-    dtype = _dtype(config.dtype, device)
+    dtype = dtype_named(config.dtype, device)
     if device.type == "cpu":
         set_threads(config.threads or os.cpu_count() or 1)
     try:
@@ -259,18 +249,3 @@ def load_target(config: EngineConfig) -> Target:
         weights_id=weights_id(place),
         max_context=config.max_context,
     )
-
-
-def _device(name: str) -> torch.device:
-    if name == "auto":
-        name = "cuda" if torch.cuda.is_available() else "cpu"
-    try:
-        return torch.device(name)
-    except RuntimeError:
-        raise ConfigError(f"device: there is no {name!r}; give `auto`, `cpu` or `cuda`") from None
-
-
-def _dtype(name: str, device: torch.device) -> torch.dtype:
-    if name != "auto":
-        return getattr(torch, name)
-    return torch.float32 if device.type == "cpu" else torch.bfloat16
