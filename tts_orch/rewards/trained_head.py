@@ -1,0 +1,65 @@
+"""Serves a process reward head of `tts-orch reward train`, on the hidden states of the model that it was trained on."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import torch
+from transformers import AutoModel
+
+from tts_orch.engine.model_files import locate
+from tts_orch.errors import ConfigError
+from tts_orch.records import Problem
+from tts_orch.reward_config import RewardConfig
+from tts_orch.rewards.cut_model import cut_to_layer
+from tts_orch.rewards.model_loading import load_model
+from tts_orch.rewards.process_head import HeadConfig, read_head
+from tts_orch.rewards.segment_model import PromptForm, SegmentModel
+from tts_orch.rewards.segments import Segment, Tokenizer
+from tts_orch.rewards.step_encoding import encode_steps
+from tts_orch.tasks.prompts import render
+
+__all__ = ["load", "prompt_form"]
+
+
+def prompt_form(tokenizer: Tokenizer, head: HeadConfig) -> PromptForm:
+    """Return how solutions are shown: behind the prompt as the target sees it, with the mark behind every step."""
+
+    def form(problem: Problem, steps: Sequence[str]) -> list[Segment]:
+        prompt = render(problem, tokenizer, head.template)
+        encoded = encode_steps(tokenizer, steps, head.delimiters[0])
+        starts = (0, *(end + 1 for end in encoded.ends[:-1]))
+        token_ids = encoded.token_ids.tolist()
+        shown = (tuple(token_ids[start : end + 1]) for start, end in zip(starts, encoded.ends, strict=True))
+        return [Segment(tuple(prompt.tolist()), is_read=False), *map(Segment, shown)]
+
+    return form
+
+
+def load(config: RewardConfig) -> SegmentModel:
+    """Load a head and the model that it was trained on.
+
+    Raises:
+        ConfigError: there is no head, or its model has other weights here.
+        TargetError: as `load_model`.
+    """
+    head_config, head = read_head(Path(locate(config.model or "")))
+    if config.dtype == "auto":
+        config = config.model_copy(update={"dtype": head_config.dtype})
+    loaded = load_model(config, AutoModel, head_config.base_model)
+    if loaded.weights_id != head_config.base_weights:
+        raise ConfigError(
+            f"{config.model}: the head was trained on other weights than {head_config.base_model} has here; "
+            "train it anew with `tts-orch reward train`"
+        )
+    if config.delimiters is None:
+        config = config.model_copy(update={"delimiters": head_config.delimiters})
+    backbone = cut_to_layer(loaded.model, head_config.layer)
+    head = head.to(backbone.device)
+
+    def readout(hidden: torch.Tensor) -> torch.Tensor:
+        logits: torch.Tensor = head(hidden)
+        return logits.sigmoid()
+
+    return SegmentModel(prompt_form(loaded.tokenizer, head_config), backbone, readout, config, loaded.max_context)
