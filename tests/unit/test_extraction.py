@@ -8,9 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tts_orch.records import Problem
 from tts_orch.tasks.choices import extract_choice
-from tts_orch.tasks.extraction import extract_answer, extract_for
+from tts_orch.tasks.extraction import extract_answer, find_answer
 
 
 @pytest.mark.parametrize(
@@ -95,6 +94,22 @@ def test_the_last_number_or_formula_is_the_last_resort(text: str, answer: str) -
     assert extract_answer(text) == answer
 
 
+@pytest.mark.parametrize(
+    ("text", "is_fallback"),
+    [
+        (r"2 and \boxed{3}", False),
+        ("2 + 1\n#### 3", False),
+        ("The answer is 3.", False),
+        ("2 + 1 makes 3", True),
+        ("No idea.", False),
+    ],
+)
+def test_the_last_resort_says_so(text: str, is_fallback: bool) -> None:
+    found = find_answer(text)
+    assert found.is_fallback is is_fallback
+    assert found.answer == (None if text == "No idea." else "3")
+
+
 def test_only_what_follows_the_thinking_counts() -> None:
     text = r"maybe \boxed{1}</think>The answer is 2."
     assert extract_answer(text, after="</think>") == "2"
@@ -124,14 +139,6 @@ def test_only_what_follows_the_thinking_counts() -> None:
 )
 def test_choices(text: str, letter: str | None) -> None:
     assert extract_choice(text) == letter
-
-
-def test_a_problem_with_choices_asks_for_a_letter_among_them() -> None:
-    problem = Problem(id="c", prompt="?", choices=("3", "4"))
-    assert extract_for(problem, "The answer is B, that is 4.") == "B"
-    assert extract_for(problem, "The answer is D.") is None
-    assert extract_for(problem, "Is it A?</think>B", after="</think>") == "B"
-    assert extract_for(Problem(id="n", prompt="?"), "The answer is 4.") == "4"
 
 
 @pytest.mark.parametrize(

@@ -9,10 +9,32 @@ from pathlib import Path
 import pytest
 
 from tts_orch.errors import ProblemError
+from tts_orch.tasks.choice_task import ChoiceTask
+from tts_orch.tasks.code.problem_tests import FunctionTests, code_tests
+from tts_orch.tasks.code.task import CodeTask
+from tts_orch.tasks.math_task import MathTask
 from tts_orch.tasks.problems import read_problems
+from tts_orch.tasks.registry import task_of
+from tts_orch.tasks.text_task import TextTask
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT.parent / "shared" / "data"
+
+
+KINDS = {
+    "arc_challenge_test": ChoiceTask,
+    "mmlu_stem_sample": ChoiceTask,
+    "code_contests_sample": CodeTask,
+    "humaneval": CodeTask,
+    "mbpp": CodeTask,
+    "bfcl": TextTask,
+    "chat_dolly": TextTask,
+    "chat_oasst1": TextTask,
+    "chat_self_instruct": TextTask,
+    "code_instruct": TextTask,
+    "ner_wnut17": TextTask,
+    "toolcall_chat": TextTask,
+}
 
 
 def written(folder: Path, content: str | bytes) -> Path:
@@ -70,6 +92,8 @@ def test_gzip_is_known_by_its_content(tmp_path: Path) -> None:
         ('{"id": "b", "prompt": "p", "choices": []}', "`choices` must be"),
         ('{"id": "b", "messages": []}', "`messages` must be a list"),
         ('{"id": "b", "messages": [{"role": "user"}]}', "every turn of `messages`"),
+        ('{"id": "b", "prompt": "p", "tests": ["assert ("]}', "problem 'b': `tests` is not valid Python"),
+        ('{"id": "b", "prompt": "p", "tests": 3}', "problem 'b': `tests` must be"),
         ('{"id": "a", "prompt": "p"}', "the id 'a' was used before"),
     ],
 )
@@ -106,9 +130,13 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 def test_public_benchmark_files_are_read_as_they_are() -> None:
     files = sorted([*DATA.glob("*.jsonl"), *DATA.glob("*.jsonl.gz")])
     assert len(files) == 25
-    for path in files:
-        assert all(problem.prompt for problem in read_problems(path)), path.name
-    assert all(len(problem.choices or ()) >= 3 for problem in read_problems(DATA / "arc_challenge_test.jsonl.gz"))
+    problems = {path.name.partition(".")[0]: read_problems(path) for path in files}
+    for name, of_file in problems.items():
+        assert all(problem.prompt for problem in of_file), name
+        tasks = {type(task_of(problem)) for problem in of_file}
+        assert tasks == {KINDS.get(name, MathTask)} or name in ("mt_bench", "spec_bench"), name  # of many kinds
+    assert all(len(problem.choices or ()) >= 3 for problem in problems["arc_challenge_test"])
+    assert sum(task_of(problem).can_grade(problem) for problem in problems["mbpp"]) == 934
 
 
 def test_demo_problems_are_whole_prompts_with_answers() -> None:
@@ -120,3 +148,10 @@ def test_demo_problems_are_whole_prompts_with_answers() -> None:
         assert problem.prompt.endswith("\nA:")
         assert problem.answer is not None
         assert 0 < int(problem.answer) <= 81
+
+
+def test_tests_come_with_what_says_how_to_run_them(tmp_path: Path) -> None:
+    line = {"id": "a", "prompt": "p", "tests": ["assert f(x) == 1"], "test_setup": "x = 0", "entry_point": "f"}
+    (problem,) = read_problems(written(tmp_path, json.dumps(line)))
+    assert problem.tests == {name: line[name] for name in ("tests", "test_setup", "entry_point")}
+    assert code_tests(problem) == FunctionTests("x = 0\nassert f(x) == 1\n\ncheck(f)\n", "f")

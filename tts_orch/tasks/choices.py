@@ -8,25 +8,35 @@ from collections.abc import Sequence
 
 from tts_orch.tasks.braces import boxes
 from tts_orch.tasks.statements import STATED, last_match
+from tts_orch.tasks.task import Extraction
 
-__all__ = ["LETTERS", "extract_choice"]
+__all__ = ["LETTERS", "extract_choice", "find_choice"]
 
 LETTERS = "ABCDEFGHIJ"
 
 
 def extract_choice(text: str, letters: str = LETTERS) -> str | None:
-    """Return the chosen letter, None for an abstention.
+    """Return the chosen letter, None for an abstention; see `find_choice`."""
+    return find_choice(text, letters).answer
+
+
+def find_choice(text: str, letters: str = LETTERS) -> Extraction:
+    """Return the chosen letter.
 
     A letter in the last box comes first, then the last stated one, then one that begins the text or has a line of its own, and
-    in the end the last one in parentheses or bold.
+    in the end, as a fallback, the last one in parentheses or bold.
     """
-    in_box, *elsewhere = _patterns(letters)
+    in_box, *announced, emphasised = _patterns(letters)
     for box in reversed(list(boxes(text))):
         boxed = in_box.match(box or "")
         if boxed:
-            return boxed[1]
-    found = (last_match(pattern, text) for pattern in elsewhere)
-    return next((match[1] for match in found if match), None)
+            return Extraction(boxed[1])
+    for pattern in announced:
+        found = last_match(pattern, text)
+        if found:
+            return Extraction(found[1])
+    found = last_match(emphasised, text)
+    return Extraction(found[1], is_fallback=True) if found else Extraction()
 
 
 @functools.lru_cache

@@ -8,7 +8,7 @@ from itertools import combinations
 from tts_orch.tasks.canonical import canonical_key
 from tts_orch.tasks.equivalence import answers_equal
 
-__all__ = ["answer_classes"]
+__all__ = ["answer_classes", "equal_classes"]
 
 
 def answer_classes(
@@ -35,6 +35,12 @@ def answer_classes(
     root = _closure(sorted(spelling), lambda a, b: equal(spelling[a], spelling[b]) and equal(spelling[b], spelling[a]))
     number: dict[str, int] = {}
     return [number.setdefault(root[key], len(number)) if key else None for key in keys]
+
+
+def equal_classes(answers: Sequence[str | None]) -> list[int | None]:
+    """Return a class number for each answer, one for all that are the same text; None for an abstention."""
+    number: dict[str, int] = {}
+    return [None if answer is None else number.setdefault(answer, len(number)) for answer in answers]
 
 
 def _closure(keys: Sequence[str], related: Callable[[str, str], bool]) -> dict[str, str]:

@@ -1,19 +1,19 @@
 r"""Find the answer in a model's output.
 
-In order: the last `\boxed{}` with balanced braces, GSM8K's `####`, the last "answer is ...", and in the end the last
-number or formula. None when there is nothing to find; an output cut inside its only box is an abstention too.
+In order: the last `\boxed{}` with balanced braces, GSM8K's `####`, the last "answer is ...", and in the end, as a fallback
+that says so, the last number or formula. None when there is nothing to find; an output cut inside its only box is an
+abstention too.
 """
 
 from __future__ import annotations
 
 import re
 
-from tts_orch.records import Problem
 from tts_orch.tasks.braces import boxes
-from tts_orch.tasks.choices import LETTERS, extract_choice
 from tts_orch.tasks.statements import STATED, last_match
+from tts_orch.tasks.task import Extraction
 
-__all__ = ["extract_answer", "extract_for"]
+__all__ = ["extract_answer", "find_answer"]
 
 _LONGEST_PHRASE = 80
 _LAST_RESORT = 5000  # characters at the end in which a number or formula is looked for
@@ -44,23 +44,23 @@ def extract_answer(text: str, *, after: str | None = None) -> str | None:
         text: the model's output.
         after: end-of-thinking mark; what stands before its last occurrence is not looked at.
     """
-    text = text.rpartition(after)[2] if after else text
+    return find_answer(text.rpartition(after)[2] if after else text).answer
+
+
+def find_answer(text: str) -> Extraction:
+    """Return the answer, and whether it is a fallback: the last number or formula of a text that announces none."""
     boxed = list(boxes(text))
     if boxed:
-        return next((box for box in reversed(boxed) if box), None)
+        return Extraction(next((box for box in reversed(boxed) if box), None))
     final = last_match(_GSM8K, text)
     if final is not None:
-        return _value_in(_rest_of_line(text, final))
+        return Extraction(_value_in(_rest_of_line(text, final)))
     statement = last_match(_STATEMENT, text)
     stated = _value_in(_first_sentence(_rest_of_line(text, statement))) if statement else None
-    return stated or _last_value(text)
-
-
-def extract_for(problem: Problem, text: str, *, after: str | None = None) -> str | None:
-    """Return the answer in the way the problem asks for it: a letter where it has choices."""
-    if not problem.choices:
-        return extract_answer(text, after=after)
-    return extract_choice(text.rpartition(after)[2] if after else text, LETTERS[: len(problem.choices)])
+    if stated is not None:
+        return Extraction(stated)
+    value = _last_value(text)
+    return Extraction(value, is_fallback=value is not None)
 
 
 def _rest_of_line(text: str, announcement: re.Match[str]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 from tts_orch.errors import ProblemError
 from tts_orch.records import Problem
+from tts_orch.tasks.code.problem_tests import code_tests
 
 __all__ = ["read_problems"]
 
@@ -20,8 +21,10 @@ _GZIP_MAGIC = b"\x1f\x8b"
 def read_problems(path: Path) -> list[Problem]:
     """Read a problem file.
 
-    A line has `id` and `prompt` or `messages`, and may have `answer`, `domain`, `choices` and `tests`; other fields are
-    ignored and blank lines skipped. Where a line has both, `prompt` is what goes to the model.
+    A line has `id` and `prompt` or `messages`, and may have `answer`, `domain`, `choices` and `tests`, these with
+    `entry_point` and `test_setup`; other fields are ignored and blank lines skipped. Where a line has both, `prompt` is what
+    goes to the model, and of a conversation (`turns`) only that. Outputs that wait for a verdict are no problems, though a
+    file of them may look like it.
 
     Raises:
         ProblemError: the file cannot be read or has no problem, or a line is malformed: `file:line: what; what to do`.
@@ -32,7 +35,7 @@ def read_problems(path: Path) -> list[Problem]:
             continue
         try:
             problem = _problem(line)
-        except ValueError as error:
+        except (ValueError, ProblemError) as error:
             raise ProblemError(f"{path}:{number}: {error}") from None
         if problem.id in problems:
             raise ProblemError(
@@ -70,15 +73,18 @@ def _problem(line: bytes) -> Problem:
         raise ValueError("no `id`; give every problem an id of its own")
     prompt = _text(fields, "prompt")
     messages = tuple(_messages(fields)) if prompt is None else None
-    return Problem(
+    problem = Problem(
         id=str(_text(fields, "id", numbers=True)),
         prompt=prompt,
         messages=messages,
         answer=_text(fields, "answer", numbers=True),
         domain=_text(fields, "domain"),
         choices=_choices(fields.get("choices")),
-        tests=fields.get("tests"),
+        tests=_tests(fields),
     )
+    if problem.tests is not None:
+        code_tests(problem)
+    return problem
 
 
 def _text(fields: Mapping[str, Any], name: str, *, numbers: bool = False) -> str | None:
@@ -102,6 +108,12 @@ def _messages(fields: Mapping[str, Any]) -> Iterator[Mapping[str, str]]:
         if not (isinstance(turn, dict) and isinstance(turn.get("role"), str) and isinstance(turn.get("content"), str)):
             raise ValueError("every turn of `messages` needs the texts `role` and `content`")
         yield turn
+
+
+def _tests(fields: Mapping[str, Any]) -> object:
+    """Return the tests as they are, with the fields that say how to run them where there are any."""
+    told = {name: fields[name] for name in ("tests", "entry_point", "test_setup") if fields.get(name)}
+    return told if len(told) > 1 else fields.get("tests")
 
 
 def _choices(value: object) -> tuple[str, ...] | None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from string import ascii_uppercase
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any, Literal, Protocol
 
 import numpy as np
 
 from tts_orch.errors import ProblemError, first_line
 from tts_orch.records import IntArray, Problem
+from tts_orch.task_config import DEFAULT_TASK, TaskConfig
+from tts_orch.tasks.choice_task import with_choices
+from tts_orch.tasks.registry import task_of
 
-__all__ = ["Tokenizer", "render"]
+__all__ = ["Tokenizer", "render", "with_choices"]
 
 
 class Tokenizer(Protocol):
@@ -28,7 +31,12 @@ class Tokenizer(Protocol):
         ...
 
 
-def render(problem: Problem, tokenizer: Tokenizer, template: Literal["auto", "raw", "chat"] = "auto") -> IntArray:
+def render(
+    problem: Problem,
+    tokenizer: Tokenizer,
+    template: Literal["auto", "raw", "chat"] = "auto",
+    task: TaskConfig = DEFAULT_TASK,
+) -> IntArray:
     """Return the prompt's token ids.
 
     Args:
@@ -36,6 +44,7 @@ def render(problem: Problem, tokenizer: Tokenizer, template: Literal["auto", "ra
         tokenizer: the target's.
         template: `chat` uses the target's chat template; `raw` takes the text with the special tokens that the tokenizer
             adds by itself; `auto` is `chat` for `messages`, and for plain prompts where the target has a template.
+        task: what kind of answer is asked for; an instruction for it is appended too where its settings say so.
 
     Returns:
         `[n]` int32, never empty.
@@ -46,10 +55,11 @@ def render(problem: Problem, tokenizer: Tokenizer, template: Literal["auto", "ra
     is_chat = template == "chat" or (
         template == "auto" and (problem.messages is not None or bool(tokenizer.chat_template))
     )
+    ask = functools.partial(_asked, problem, task, is_chat)
     if is_chat:  # the template writes the special tokens itself
-        token_ids = tokenizer(_chat_text(problem, tokenizer), add_special_tokens=False)["input_ids"]
+        token_ids = tokenizer(_chat_text(problem, tokenizer, ask), add_special_tokens=False)["input_ids"]
     elif problem.prompt is not None:
-        token_ids = tokenizer(_with_choices(problem.prompt, problem.choices))["input_ids"]
+        token_ids = tokenizer(ask(problem.prompt))["input_ids"]
     else:
         raise ProblemError(
             f"problem {problem.id!r} has `messages` only; use the template `chat`, or give it a `prompt`"
@@ -59,23 +69,26 @@ def render(problem: Problem, tokenizer: Tokenizer, template: Literal["auto", "ra
     return np.asarray(token_ids, dtype=np.int32)
 
 
-def _chat_text(problem: Problem, tokenizer: Tokenizer) -> str:
+def _asked(problem: Problem, config: TaskConfig, is_chat: bool, text: str) -> str:
+    """Return the text of the last turn, with what the task adds to it."""
+    task = task_of(problem, config.task)
+    question = task.question(problem, text)
+    is_needed = config.instructions == "auto" and task.needs_instruction(problem, is_chat)
+    if is_needed or config.instructions == "always":
+        return f"{question.rstrip()}\n\n{task.instruction(problem)}"
+    return question
+
+
+def _chat_text(problem: Problem, tokenizer: Tokenizer, ask: Callable[[str], str]) -> str:
     if not tokenizer.chat_template:
         raise ProblemError(
             f"problem {problem.id!r}: the target has no chat template; use the template `raw` with a `prompt`"
         )
     *earlier, last = problem.messages or ({"role": "user", "content": problem.prompt or ""},)
-    turns = [*map(dict, earlier), {**last, "content": _with_choices(last["content"], problem.choices)}]
+    turns = [*map(dict, earlier), {**last, "content": ask(last["content"])}]
     try:
         return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True))
     except Exception as error:  # a template is a program of the target's author and may raise anything
         raise ProblemError(
             f"problem {problem.id!r}: the chat template refuses its turns ({first_line(error)}); mend `messages`"
         ) from None
-
-
-def _with_choices(text: str, choices: Sequence[str] | None) -> str:
-    if not choices or all(choice in text for choice in choices):
-        return text
-    lines = (f"{letter}. {choice}" for letter, choice in zip(ascii_uppercase, choices, strict=False))
-    return "\n".join([text.rstrip(), *lines])
