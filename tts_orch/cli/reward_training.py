@@ -1,0 +1,145 @@
+"""What `tts-orch reward train` does with its settings: rollouts on the cluster, then training in this process."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+from rich.table import Table
+
+from tts_orch.cli.signals import heed_signals
+from tts_orch.errors import RunFolderError
+from tts_orch.folder_lock import FolderLock
+from tts_orch.journal import Journal
+from tts_orch.records import Problem, SearchResult
+from tts_orch.training.base_model import BaseFiles, read_base_files
+from tts_orch.training.labelled_data import LabelledData, content_hash, given_data, rollout_data
+from tts_orch.training.labelled_solutions import LabelledSolution
+from tts_orch.training.process_rewards import OnProgress, TrainedHead, settings_key, train_process_head
+from tts_orch.training.rollout_cache import RolloutLabels, collect_labels
+from tts_orch.training.rollout_labels import label_steps
+from tts_orch.training.rollouts import Policy, rollout_policy
+from tts_orch.training.settings import RewardTrainingConfig
+from tts_orch.training.step_ends import step_ends
+
+__all__ = ["train_reward"]
+
+
+def train_reward(config: RewardTrainingConfig) -> None:
+    """Train a head, or go on with it, and print how well it judges.
+
+    Raises:
+        OrchestratorError: the training cannot begin or go on.
+        KeyboardInterrupt: stopped by SIGINT or SIGTERM; its message says how to go on.
+    """
+    heed_signals()
+    console = Console()
+    cache = config.out / "cache"
+    with ExitStack() as opened:
+        _open(config.out, cache, opened)
+        try:
+            with _bars(console) as on_progress:
+                base = read_base_files(config.engine)
+                data = _data(config, base, cache, on_progress)
+                trained = train_process_head(config, data, base, cache, on_progress)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"interrupted; run the same command again to go on in {config.out}") from None
+    console.print(_table(trained), f"\n{config.out}", sep="")
+
+
+def _open(out: Path, cache: Path, opened: ExitStack) -> None:
+    try:
+        cache.mkdir(parents=True, exist_ok=True)
+        opened.callback(FolderLock(out).release)
+    except OSError as error:
+        raise RunFolderError(f"{out}: {error.strerror}; give a folder that can be written as --out") from None
+
+
+def _data(config: RewardTrainingConfig, base: BaseFiles, cache: Path, on_progress: OnProgress) -> LabelledData:
+    if config.labels is not None:
+        return given_data(config, config.labels)
+    path = config.problems or Path()
+    return rollout_data(config, path, partial(_collect, config, base, cache, on_progress))
+
+
+def _collect(
+    config: RewardTrainingConfig, base: BaseFiles, cache: Path, on_progress: OnProgress, problems: Sequence[Problem]
+) -> list[RolloutLabels]:
+    """Label problems by rollouts of the target, in a folder of the cache that belongs to all that fixes the samples."""
+    folder = cache / f"rollouts-{_rollouts_key(config, base)}"
+    folder.mkdir(exist_ok=True)
+    decode = partial(base.tokenizer.decode, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    ends = partial(step_ends, decode=decode, delimiters=config.delimiters)
+
+    def label(problem: Problem, result: SearchResult) -> list[LabelledSolution]:
+        return label_steps(problem, result.candidates, config.rollout, ends, config.delimiters)
+
+    return collect_labels(
+        problems,
+        partial(_generate, config, folder),
+        rollout_policy(config.rollout, ends),
+        label,
+        folder / f"labels-{config.rollout.estimate}.jsonl",
+        lambda n: on_progress("rollouts", n, len(problems)),
+    )
+
+
+def _generate(
+    config: RewardTrainingConfig, folder: Path, problems: Sequence[Problem], policy: Policy
+) -> Generator[SearchResult, None, None]:
+    """Run a policy over problems with the engine; what an earlier run sampled comes from the journal of the folder."""
+    from tts_orch.orchestrator import Orchestrator  # loads Ray
+
+    with ExitStack() as opened:
+        journal = Journal(folder)
+        opened.callback(journal.close)
+        orchestrator = opened.enter_context(
+            Orchestrator(engine=config.engine, workers=config.workers, address=config.address, template=config.template)
+        )
+        heed_signals()  # once more: Ray has set a handler of its own
+        yield from orchestrator.search_many(problems, policy, seed=config.seed, law=config.law, journal=journal)
+
+
+def _rollouts_key(config: RewardTrainingConfig, base: BaseFiles) -> str:
+    files = [path for path in (config.problems, config.held_out_problems) if path is not None]
+    return settings_key(
+        problems=[content_hash(path) for path in files],
+        target=base.weights_id,
+        dtype=base.dtype_name,
+        verification=config.engine.verification,
+        law=config.law.model_dump(),
+        samples=config.rollout.model_dump(exclude={"estimate"}),
+        template=config.template,
+        delimiters=config.delimiters,
+        seed=config.seed,
+    )
+
+
+@contextmanager
+def _bars(console: Console) -> Iterator[OnProgress]:
+    """Show a bar for each part of the work on a terminal, and a line at its end elsewhere."""
+    columns = (TextColumn("{task.description:14}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
+        tasks = {}
+
+        def show(part: str, n_done: int, n_all: int) -> None:
+            if part not in tasks:
+                tasks[part] = bars.add_task(part, total=n_all)
+            bars.update(tasks[part], completed=n_done)
+            if n_done == n_all and not console.is_terminal:
+                console.print(f"{part}: {n_all} done", highlight=False)
+
+        yield show
+
+
+def _table(trained: TrainedHead) -> Table:
+    table = Table("", "steps", "good", "accuracy", "AUC", "AUC within problems", title="Verdicts on steps")
+    rows = {"training": trained.training, "held out": trained.held_out, "held out, last steps": trained.held_out_last}
+    for name, verdicts in rows.items():
+        shares = (verdicts.good_share, verdicts.accuracy, verdicts.auc, verdicts.auc_within_problems)
+        table.add_row(name, str(verdicts.steps), *("-" if share is None else f"{share:.3f}" for share in shares))
+    return table
