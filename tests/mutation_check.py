@@ -53,6 +53,7 @@ REJECTION = "tts_orch/engine/rejection.py"
 TRIALS = "tts_orch/engine/sibling_trials.py"
 REJECTION_RULE = "tests/unit/test_rejection.py"
 REJECTION_LAW = "tests/exactness/test_rejection_law.py"
+SCORER = "tests/unit/test_prefix_scorer.py"
 
 FAULTS = (
     Fault(
@@ -128,15 +129,15 @@ FAULTS = (
     Fault(
         "tokens after EOS in an accepted block are committed",
         TRAJECTORY,
-        "reason = self._ending(token)",
-        "reason = self._ending(token) if n == len(tokens) else None",
+        "reason = self._ending(token, confidence)",
+        "reason = self._ending(token, confidence) if n == len(tokens) else None",
         CUTS,
     ),
     Fault(
         "one token more than the limit",
         TRAJECTORY,
-        "return FinishReason.LENGTH if self.length >= self.limit else None",
-        "return FinishReason.LENGTH if self.length >= self.limit - 1 else None",
+        "if self.length >= self.solution_limit:",
+        "if self.length >= self.solution_limit - 1:",
         f"{CUTS} {EQUAL}",
     ),
     Fault(
@@ -187,6 +188,34 @@ FAULTS = (
         "                self._scanner.feed(token)\n",
         "                pass\n",
         f"{CUTS} {UNIT}/test_trajectory.py",
+    ),
+    Fault(
+        "a moved step forgets how it began",
+        TRAJECTORY,
+        "            step_end.feed(token, confidence)\n",
+        "            pass\n",
+        EQUAL,
+    ),
+    Fault(
+        "a delimiter may begin before its step",
+        "tts_orch/engine/stop_strings.py",
+        "        self._read = len(self._ids)  # ... and",
+        "        self._read = 0  # ... and",
+        f"{UNIT}/test_step_end.py",
+    ),
+    Fault(
+        "a delimiter that came too early ends the step later",
+        "tts_orch/engine/stop_strings.py",
+        "            self._n_searched = len(self._tail)\n",
+        "            self._n_searched = 0\n",
+        f"{UNIT}/test_step_end.py {CUTS}",
+    ),
+    Fault(
+        "a lost candidate forgets the confidence of its tokens",
+        "actors/_live_candidate.py",
+        "            confidences=self._known_confidences,\n",
+        "            confidences=(),\n",
+        "tests/integration",
     ),
     Fault(
         "ties go to the highest id",
@@ -362,6 +391,104 @@ FAULTS = (
         "[walk.tokens for walk in active])",
         "[[] for walk in active])",
         f"{REJECTION_LAW} -k transformers",
+    ),
+    Fault(
+        "a reward model attends to the padding in front of kept tokens",
+        "tts_orch/rewards/padded_batch.py",
+        "is_kept = np.arange(n_past) >= (n_past - n_kept)[:, None, None]",
+        "is_kept = np.arange(n_past) >= (0 * n_kept)[:, None, None]",
+        SCORER,
+    ),
+    Fault(
+        "a reward model counts positions from the end of what is kept",
+        "tts_orch/rewards/padded_batch.py",
+        "positions=torch.from_numpy(places + n_kept[:, None])",
+        "positions=torch.from_numpy(places + 0 * n_kept[:, None])",
+        SCORER,
+    ),
+    Fault(
+        "a request for a reward sees the steps behind it",
+        "tts_orch/rewards/padded_batch.py",
+        "columns += [(token, end + at, branch, end) for at",
+        "columns += [(token, end + at, branch, len(trunk)) for at",
+        SCORER,
+    ),
+    Fault(
+        "a reward of zero counts as none",
+        "tts_orch/rewards/prefix_scorer.py",
+        "for segment in (*row.kept, *new) if segment.score is not None)",
+        "for segment in (*row.kept, *new) if segment.score)",
+        SCORER,
+    ),
+    Fault(
+        "a reward's prefix is known by its last segment alone",
+        "tts_orch/rewards/prefix_memory.py",
+        "digest = hashlib.blake2b(key, digest_size=16)",
+        'digest = hashlib.blake2b(b"", digest_size=16)',
+        SCORER,
+    ),
+    Fault(
+        "kept reward prefixes lose what they stand on first",
+        "tts_orch/rewards/prefix_memory.py",
+        "for key in reversed(keys):",
+        "for key in keys:",
+        SCORER,
+    ),
+    Fault(
+        "a literal mark in a step is read as the reward model's own",
+        "tts_orch/rewards/segments.py",
+        "    if tag and tag in text:",
+        "    if False:",
+        f"{UNIT}/test_reward_steps.py",
+    ),
+    Fault(
+        "a solution that is too long gets a reward all the same",
+        "tts_orch/rewards/segment_model.py",
+        "        if n_tokens > self._max_context:",
+        "        if False:",
+        f"{UNIT}/test_reward_adapters.py",
+    ),
+    Fault(
+        "a rule decides by who ends first",
+        "policies/search/turns.py",
+        'running[:1] if order == "index" else running',
+        "running",
+        f"{UNIT}/test_drawing.py",
+    ),
+    Fault(
+        "a stop leaves what runs alone",
+        "policies/search/turns.py",
+        "        for task in running:\n            task.cancel()\n        await asyncio.gather(*running, return_exceptions=True)\n",
+        "        pass\n",
+        f"{UNIT}/test_drawing.py",
+    ),
+    Fault(
+        "failed candidates agree with each other",
+        "policies/search/drawing.py",
+        "[next(numbers) if candidate.is_solution else None for candidate in candidates]",
+        "[next(numbers) if candidate.is_solution else 0 for candidate in candidates]",
+        f"{UNIT}/test_drawing.py",
+    ),
+    Fault(
+        "a window of abstentions agrees",
+        "policies/stopping/early_stopping.py",
+        "len(window) == 1 and None not in window",
+        "len(window) == 1",
+        f"{UNIT}/test_early_stopping.py",
+    ),
+    Fault(
+        "candidates that lost their confidence vote",
+        "policies/stopping/deepconf.py",
+        "score if score >= least else 0.0",
+        "score",
+        f"{UNIT}/test_drawing.py {UNIT}/test_deepconf.py",
+    ),
+    Fault(
+        "an ignored end of thinking stays in the output",
+        "policies/search/budget_forcing.py",
+        "token_ids=piece.token_ids[: -len(end)]",
+        "token_ids=piece.token_ids",
+        f"{UNIT}/test_budget_forcing.py",
     ),
 )
 

@@ -15,7 +15,17 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tts_orch.config import BestOfN, EngineConfig, LawConfig, MajorityVote
+    from tts_orch.config import (
+        DVTS,
+        BeamSearch,
+        BestOfN,
+        BudgetForcing,
+        EngineConfig,
+        LawConfig,
+        MajorityVote,
+        ParticleFiltering,
+        Rebase,
+    )
     from tts_orch.errors import (
         ClusterError,
         ConfigError,
@@ -30,34 +40,58 @@ if TYPE_CHECKING:
     )
     from tts_orch.orchestrator import Orchestrator
     from tts_orch.records import Candidate, FinishReason, Problem, SamplingParams, SearchResult
+    from tts_orch.stopping_config import AdaptiveConsistency, DeepConf, DeepConfOffline, EarlyStopping
+    from tts_orch.task_config import TaskConfig
 
 __all__ = [
+    "DVTS",
+    "AdaptiveConsistency",
+    "BeamSearch",
     "BestOfN",
+    "BudgetForcing",
     "Candidate",
     "ClusterError",
     "ConfigError",
+    "DeepConf",
+    "DeepConfOffline",
+    "EarlyStopping",
     "EngineConfig",
     "FinishReason",
     "LawConfig",
     "MajorityVote",
     "Orchestrator",
     "OrchestratorError",
+    "ParticleFiltering",
     "Problem",
     "ProblemError",
+    "Rebase",
     "RunError",
     "RunFolderError",
     "SamplingParams",
     "SearchResult",
     "StoreError",
     "TargetError",
+    "TaskConfig",
     "UserError",
     "WorkerLostError",
 ]
 
 _HOMES = {
-    "tts_orch.config": ("BestOfN", "EngineConfig", "LawConfig", "MajorityVote"),
+    "tts_orch.config": (
+        "BeamSearch",
+        "BestOfN",
+        "BudgetForcing",
+        "DVTS",
+        "EngineConfig",
+        "LawConfig",
+        "MajorityVote",
+        "ParticleFiltering",
+        "Rebase",
+    ),
     "tts_orch.orchestrator": ("Orchestrator",),
     "tts_orch.records": ("Candidate", "FinishReason", "Problem", "SamplingParams", "SearchResult"),
+    "tts_orch.stopping_config": ("AdaptiveConsistency", "DeepConf", "DeepConfOffline", "EarlyStopping"),
+    "tts_orch.task_config": ("TaskConfig",),
 }
 _HOME_OF = {name: home for home, names in _HOMES.items() for name in names}
 

@@ -24,7 +24,7 @@ from tests.toys_decoder import ToyTokenizer
 from tts_orch.bench.plan import BenchPlan
 from tts_orch.cli import execute
 from tts_orch.cli.settings import run_options, setting_option
-from tts_orch.config import DraftingConfig, EngineConfig, LawConfig, RunConfig
+from tts_orch.config import BudgetConfig, DraftingConfig, EngineConfig, LawConfig, RewardConfig, RunConfig
 from tts_orch.errors import TargetError, WorkerLostError
 from tts_orch.records import Candidate, FinishReason, Problem, SearchResult
 from tts_orch.replay.recovery import FinishedRun
@@ -53,6 +53,7 @@ class FakeOrchestrator:
     attempts: list[int] = []  # noqa: RUF012
     stop_after: int | None = None
     stop_by = signal.SIGTERM
+    reward = None
     drifts = False
     tokenizer = ToyTokenizer()
 
@@ -71,12 +72,16 @@ class FakeOrchestrator:
         pass
 
     def search_many(
-        self, problems: Iterable[Problem], method: Any, *, seed: int, law: Any, journal: Any, attempt: int
+        self, problems: Iterable[Problem], method: Any, *, seed: int, law: Any, journal: Any, attempt: int, budget: Any
     ) -> Iterator[SearchResult]:
         self.attempts.append(attempt)
         for problem in problems:
             found = [self._candidate(problem, index, seed, journal) for index in range(method.n)]
-            yield SearchResult(problem.id, method.name, "8", found, (0,), {"8": 1.0}, sum(c.n_tokens for c in found))
+            counts = {
+                "generated_tokens": sum(one.n_tokens for one in found),
+                "verify_steps": sum(one.verify_steps for one in found),
+            }
+            yield SearchResult(problem.id, method.name, "8", found, (0,), {"8": 1.0}, **counts)
 
     def forget(self) -> None:
         self.has_forgotten = True
@@ -85,7 +90,7 @@ class FakeOrchestrator:
         assert self.has_forgotten, "drafts of the comparison know the tokens of the run"
         shift = int(self.drifts and use_drafts)
         found = [fake_candidate("8", (i,), problem_id=problem.id, n_tokens=3 + shift) for i in range(method.n)]
-        return SearchResult(problem.id, method.name, "8", found)
+        return SearchResult(problem.id, method.name, "8", found, generated_tokens=sum(one.n_tokens for one in found))
 
     def _candidate(self, problem: Problem, index: int, run_seed: int, journal: Any) -> Candidate:
         seed = trajectory_seed(run_seed, problem.id, (index,))
@@ -180,7 +185,7 @@ MISTAKES = [
     (problem_file(CHAT), ["--template", "raw"], r"problems\.jsonl: problem 'chat' has `messages` only"),
     (None, ["--max-new-tokens", "5", "--min-new-tokens", "9"], "min_new_tokens: 9 is impossible; .* to max_new_tokens"),
     (None, ["--stop", "x", "--stop", ""], r"stop\.1: .* at least 1 character"),
-    (None, ["--choice", "borda"], "choice: unknown setting"),
+    (None, ["--beam-width", "2"], "beam_width: unknown setting"),
     (None, ["--temprature", "1"], "No such option.* '?--temprature.*--temperature"),
     (None, ["--config", "missing.yaml"], "missing.yaml: No such file"),
     (yaml_file("law: {topp: 1}"), ["--config", "run.yaml"], "topp: unknown setting; did you mean 'top_p'"),
@@ -520,6 +525,9 @@ def test_defaults_in_the_help_read_as_they_are_typed() -> None:
     assert options["engine_table_entries"].startswith("stand: ")
     workloads = setting_option("", ("workloads",), BenchPlan.model_fields["workloads"]).help or ""
     assert workloads.endswith("[default: gsm8k_test, aime2024, math500, humaneval, mt_bench]")
+    assert options["method_delimiters"].endswith(r"[default: $'\n\n']")
+    assert "rebase: " in options["method_softmax_temperature"]
+    assert options["method_softmax_temperature"].count("[default:") == 2
 
 
 def test_a_dry_run_shows_how_drafts_are_made(capsys: pytest.CaptureFixture[str]) -> None:
@@ -551,7 +559,7 @@ def test_a_method_may_be_a_bare_name_in_the_yaml_file() -> None:
     yaml_file("{method: majority_vote, engine: {target: toy}}")()
     assert execute(["run", "problems.jsonl", "--config", "run.yaml", "-n", "3"]) == 0
     written = yaml.safe_load(Path("runs/problems-majority_vote/config.yaml").read_text())
-    assert written["method"] == {"name": "majority_vote", "n": 3}
+    assert (written["method"]["name"], written["method"]["n"]) == ("majority_vote", 3)
 
 
 def test_another_method_leaves_the_settings_of_the_one_in_the_yaml_file() -> None:
@@ -560,7 +568,8 @@ def test_another_method_leaves_the_settings_of_the_one_in_the_yaml_file() -> Non
     assert execute([*again, "--method", "best_of_n", "-n", "17"]) == 0
     assert yaml.safe_load(Path("out/config.yaml").read_text())["method"]["choice"] == "borda"
     assert execute([*again, "--method", "majority_vote", "--out", "other"]) == 0
-    assert yaml.safe_load(Path("other/config.yaml").read_text())["method"] == {"name": "majority_vote", "n": 16}
+    method = yaml.safe_load(Path("other/config.yaml").read_text())["method"]
+    assert (method["name"], method["n"], method["choice"]) == ("majority_vote", 16, "majority")
 
 
 def test_a_dry_run_prints_a_settings_file_and_the_work_and_touches_nothing(
@@ -568,7 +577,7 @@ def test_a_dry_run_prints_a_settings_file_and_the_work_and_touches_nothing(
 ) -> None:
     assert execute([*GOOD, "--dry-run", "--seed", "3", "--limit", "1"]) == 0
     text = capsys.readouterr().out
-    assert text.endswith("# 1 problems x 4 candidates, of them 4 to decode\n")
+    assert "\n# 1 problems x 4 candidates, of them 4 to decode\n" in text
     assert not Path("out").exists()
     assert fake.created == []
     assert execute([*GOOD, "--seed", "3", "--limit", "1"]) == 0
@@ -579,7 +588,7 @@ def test_a_dry_run_counts_what_is_there_and_refuses_another_identity(capsys: pyt
     execute([*GOOD, "--limit", "1"])
     before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in Path("out").iterdir()}
     assert execute([*GOOD, "-n", "6", "--dry-run"]) == 0
-    assert capsys.readouterr().out.endswith("# 2 problems x 6 candidates, of them 8 to decode\n")
+    assert "\n# 2 problems x 6 candidates, of them 8 to decode\n" in capsys.readouterr().out
     assert execute([*GOOD, "--temperature", "0.1", "--dry-run"]) == 2
     assert "law.temperature is 0.7 in this folder and 0.1 now" in capsys.readouterr().err
     assert {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in Path("out").iterdir()} == before
@@ -615,7 +624,7 @@ def test_help_of_run_teaches(capsys: pytest.CaptureFixture[str]) -> None:
     assert execute(["run", "--help"]) == 0
     text = capsys.readouterr().out
     assert "tts-orch run problems.jsonl --target smollm2 --method majority_vote -n 16" in text
-    sections = ["Problems and method:", "Sampling:", "Engine:", "Drafting:", "Cluster:"]
+    sections = ["Problems and method:", "Sampling:", "Reward model:", "Engine:", "Drafting:", "Cluster:"]
     assert sorted(sections, key=text.index) == sections
     drafting = text[text.index("Drafting:") : text.index("Cluster:")]
     for name in DraftingConfig.model_fields:
@@ -629,6 +638,24 @@ def test_every_setting_has_an_option_with_help() -> None:
     assert places >= {f"law.{name}" for name in LawConfig.model_fields} | {
         f"engine.{name}" for name in EngineConfig.model_fields
     }
-    assert places >= set(RunConfig.model_fields) - {"problems", "engine", "method", "law"}
+    assert places >= {f"reward.{name}" for name in RewardConfig.model_fields}
+    assert places >= {f"budget.{name}" for name in BudgetConfig.model_fields}
+    assert places >= set(RunConfig.model_fields) - {"problems", "engine", "method", "law", "reward", "budget"}
     flags = [flag for option in options for flag in option.opts]
     assert len(flags) == len(set(flags))
+
+
+def test_steps_rewards_and_budgets_have_options(fake: type[FakeOrchestrator]) -> None:
+    steps = ["--method", "dvts", "--delimiters", "x", "--delimiters", "y", "--max-step-tokens", "9"]
+    reward = ["--reward-kind", "callable", "--reward-model", "m:f", "--reward-batch", "2"]
+    assert execute([*GOOD, *steps, *reward, "--problem-seconds", "9", "--run-tokens", "5"]) == 0
+    settings = yaml.safe_load(Path("out/config.yaml").read_text())
+    assert (settings["method"]["delimiters"], settings["method"]["max_step_tokens"]) == (["x", "y"], 9)
+    assert (settings["budget"]["problem_seconds"], settings["budget"]["run_tokens"]) == (9, 5)
+    created = fake.created[0]["reward"]
+    assert (created.kind, created.model, created.batch) == ("callable", "m:f", 2)
+
+
+def test_steps_without_a_reward_model_are_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute([*GOOD, "--method", "beam_search"]) == 2
+    assert capsys.readouterr().err.startswith("tts-orch: reward: beam_search needs a reward model")

@@ -9,7 +9,7 @@ import tts_orch
 
 
 def test_every_public_name_can_be_loaded_and_is_sorted() -> None:
-    assert tts_orch.__all__ == sorted(tts_orch.__all__)
+    assert tts_orch.__all__ == sorted(tts_orch.__all__, key=lambda name: (not name.isupper(), name))
     for name in tts_orch.__all__:
         assert getattr(tts_orch, name).__name__ == name
         assert name in dir(tts_orch)

@@ -61,7 +61,7 @@ def compare_with_plain(orchestrator: Orchestrator, config: RunConfig, problems: 
                 problem, config.method, seed=config.seed, law=config.law, use_drafts=use_drafts
             )
             seconds[use_drafts] += time.perf_counter() - started
-            n_tokens[use_drafts] += found[use_drafts].kept_tokens
+            n_tokens[use_drafts] += found[use_drafts].generated_tokens
         if config.engine.verification == "keyed":
             _check_equal(problem, plain=found[False], drafted=found[True])
     return PlainComparison(

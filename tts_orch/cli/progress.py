@@ -41,7 +41,7 @@ class RunProgress:
     def on_candidate(self, candidate: Candidate) -> None:
         """Count a candidate that ended, from the journal or just decoded."""
         self._n_candidates += 1
-        self._n_tokens += candidate.n_tokens
+        self._n_tokens += candidate.n_new
         self._verify_steps += candidate.verify_steps
         self._show()
 

@@ -10,6 +10,7 @@ import click
 from tts_orch.cli.settings import SectionedCommand, given_settings, merged, run_options
 from tts_orch.cli.tree_choice import check_tree
 from tts_orch.config import RunConfig, load_config
+from tts_orch.errors import ConfigError
 
 __all__ = ["run"]
 
@@ -22,8 +23,21 @@ _RUNS: Final = Path("runs")
 @click.option(
     "--dry-run", is_flag=True, help="Check all but the model, print the settings and the work ahead, and end."
 )
+@click.option(
+    "--tokens-per-s",
+    type=click.FloatRange(min=0, min_open=True),
+    help="Rate by which --dry-run reckons the time; the one measured in the run folder if not given.",
+)
 @click.pass_context
-def run(context: click.Context, /, problems: Path | None, config: Path | None, dry_run: bool, **_options: Any) -> None:
+def run(
+    context: click.Context,
+    /,
+    problems: Path | None,
+    config: Path | None,
+    dry_run: bool,
+    tokens_per_s: float | None,
+    **_options: Any,
+) -> None:
     """Search for the answers to PROBLEMS and keep everything in a run folder.
 
     \b
@@ -45,7 +59,12 @@ def run(context: click.Context, /, problems: Path | None, config: Path | None, d
         settings["problems"] = problems
     resolved = _resolved(settings)
     check_tree(resolved.engine)
-    (check_run if dry_run else solve)(resolved)
+    if dry_run:
+        check_run(resolved, tokens_per_s)
+    elif tokens_per_s:
+        raise ConfigError("--tokens-per-s: only --dry-run reads it; add that, or leave the rate out")
+    else:
+        solve(resolved)
 
 
 def _resolved(settings: dict[str, Any]) -> RunConfig:

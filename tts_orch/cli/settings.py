@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
 from types import NoneType, UnionType
@@ -11,7 +11,17 @@ from typing import Annotated, Any, Final, Literal, Union, get_args, get_origin
 import click
 from pydantic.fields import FieldInfo
 
-from tts_orch.config import DraftingConfig, EngineConfig, LawConfig, MethodConfig, RunConfig, Settings
+from tts_orch.config import (
+    BudgetConfig,
+    DraftingConfig,
+    EngineConfig,
+    LawConfig,
+    MethodConfig,
+    RewardConfig,
+    RunConfig,
+    Settings,
+)
+from tts_orch.stopping_config import StoppingConfig
 
 __all__ = [
     "SectionedCommand",
@@ -24,10 +34,13 @@ __all__ = [
 ]
 
 _METHODS: Final[tuple[type[Settings], ...]] = get_args(get_args(MethodConfig)[0])
+_STOPPING_RULES: Final[tuple[type[Settings], ...]] = get_args(get_args(StoppingConfig)[0])
 _RUN: Final = "Problems and method"
+_REWARD: Final = "Reward model"
 _CLUSTER: Final = "Cluster"
 _CLUSTER_SETTINGS: Final = ("workers", "store", "address")
-_NO_OPTIONS: Final = ("problems", "engine", "method", "law")  # the argument, and the groups of settings
+_NO_OPTIONS: Final = ("problems", "engine", "method", "law", "reward", "budget")  # the argument, and groups of settings
+_CHOICES: Final = ("name", "stopping")  # made by `_choice`
 
 
 class SettingOption(click.Option):
@@ -55,10 +68,17 @@ def run_options() -> list[SettingOption]:
     """Return an option for every setting of a run, section by section."""
     run = {name: field for name, field in RunConfig.model_fields.items() if name not in _NO_OPTIONS}
     return [
-        _method_option(),
-        *_method_settings(),
+        _choice(("method",), _METHODS),
+        *_settings_of(_METHODS, ("method",)),
+        _choice(("method", "stopping"), _STOPPING_RULES),
+        *_settings_of(_STOPPING_RULES, ("method", "stopping"), "stopping_"),
+        *(setting_option(_RUN, ("budget", name), field) for name, field in BudgetConfig.model_fields.items()),
         *(setting_option(_RUN, (name,), field) for name, field in run.items() if name not in _CLUSTER_SETTINGS),
         *(setting_option("Sampling", ("law", name), field) for name, field in LawConfig.model_fields.items()),
+        *(
+            setting_option(_REWARD, ("reward", name), field, "reward_")
+            for name, field in RewardConfig.model_fields.items()
+        ),
         *_engine_settings(),
         *(setting_option(_CLUSTER, (name,), run[name]) for name in _CLUSTER_SETTINGS),
     ]
@@ -70,21 +90,29 @@ def drafting_options(*without: str) -> list[SettingOption]:
     return [setting_option("Drafting", ("drafting", name), field) for name, field in fields if name not in without]
 
 
-def _method_option() -> SettingOption:
-    methods = {method.model_fields["name"].default: method.__doc__ for method in _METHODS}
-    text = " ".join(f"{name}: {purpose}" for name, purpose in methods.items())
-    return SettingOption(_RUN, ("method", "name"), "--method", click.Choice(list(methods)), text)
+def _choice(place: tuple[str, ...], models: Sequence[type[Settings]]) -> SettingOption:
+    """Return the option that chooses one of several groups of settings by its name."""
+    purposes = {_name(model): model.__doc__ for model in models}
+    text = " ".join(f"{name}: {purpose}" for name, purpose in purposes.items())
+    return SettingOption(_RUN, (*place, "name"), f"--{place[-1]}", click.Choice(list(purposes)), text)
 
 
-def _method_settings() -> Iterator[SettingOption]:
-    """Yield each setting once, with the methods that have it where not all do."""
-    fields = {name: field for method in reversed(_METHODS) for name, field in method.model_fields.items()}
-    for name, field in fields.items():
-        owners = [method.model_fields["name"].default for method in _METHODS if name in method.model_fields]
-        if name != "name":
-            yield setting_option(
-                _RUN, ("method", name), field, "" if len(owners) == len(_METHODS) else f"{', '.join(owners)}: "
-            )
+def _settings_of(models: Sequence[type[Settings]], place: tuple[str, ...], prefix: str = "") -> Iterator[SettingOption]:
+    """Yield each setting of these groups once; the help says what is true of some groups only."""
+    names = dict.fromkeys(name for model in models for name in model.model_fields if name not in _CHOICES)
+    for name in names:
+        fields = {_name(model): model.model_fields[name] for model in models if name in model.model_fields}
+        option = setting_option(_RUN, (*place, name), next(iter(fields.values())), prefix)
+        owners: dict[str, list[str]] = {}
+        for owner, field in fields.items():
+            owners.setdefault(_help(field, option.opts[0]), []).append(owner)
+        if len(owners) > 1 or len(fields) < len(models):
+            option.help = " ".join(f"{', '.join(those)}: {text}" for text, those in owners.items())
+        yield option
+
+
+def _name(model: type[Settings]) -> str:
+    return str(model.model_fields["name"].default)
 
 
 def _engine_settings() -> Iterator[SettingOption]:
@@ -97,21 +125,30 @@ def _engine_settings() -> Iterator[SettingOption]:
         yield setting_option("Drafting", ("engine", name), field)
 
 
-def setting_option(section: str, place: tuple[str, ...], field: FieldInfo, note: str = "") -> SettingOption:
-    """Return the option of a field, named after the last part of its place; `note` comes before its description."""
-    name = place[-1].replace("_", "-")
+def setting_option(section: str, place: tuple[str, ...], field: FieldInfo, prefix: str = "") -> SettingOption:
+    """Return the option of a field, named after the last part of its place."""
+    name = f"{prefix}{place[-1]}".replace("_", "-")
     flag = f"--{name}" if len(name) > 1 else f"-{name}"
-    is_multiple = get_origin(field.annotation) is tuple
-    return SettingOption(section, place, flag, _kind(field.annotation), note + _help(field, flag), is_multiple)
+    is_multiple = any(get_origin(kind) is tuple for kind in _kinds(field.annotation))
+    return SettingOption(section, place, flag, _kind(field.annotation), _help(field, flag), is_multiple)
 
 
 def _kind(annotation: Any) -> Any:
-    parts = [part for part in get_args(annotation) if part is not NoneType]
-    if get_origin(annotation) is Literal:
-        return click.Choice(parts)
-    if get_origin(annotation) in (Annotated, Union, UnionType, tuple):
-        return _kind(parts[0])
-    return click.Path(path_type=Path) if annotation is Path else annotation
+    first, *others = _kinds(annotation)
+    if get_origin(first) is Literal:
+        return click.Choice([choice for kind in (first, *others) for choice in get_args(kind)])
+    if get_origin(first) is tuple:
+        return _kind(get_args(first)[0])
+    return click.Path(path_type=Path) if first is Path else first
+
+
+def _kinds(annotation: Any) -> list[Any]:
+    """Return what a value may be, None and remarks left out."""
+    if get_origin(annotation) is Annotated:
+        return _kinds(get_args(annotation)[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return [kind for part in get_args(annotation) if part is not NoneType for kind in _kinds(part)]
+    return [annotation]
 
 
 def _help(field: FieldInfo, flag: str) -> str:
@@ -124,7 +161,10 @@ def _as_typed(default: Any, flag: str) -> str:
     """Return a default as the command line would give it."""
     if default is True:
         return flag
-    return ", ".join(map(str, default)) if isinstance(default, tuple) else str(default)
+    if isinstance(default, tuple):
+        return ", ".join(_as_typed(part, flag) for part in default)
+    is_printable = str(default).isprintable()
+    return str(default) if is_printable else f"$'{str(default).encode('unicode_escape').decode()}'"
 
 
 def given_settings(context: click.Context) -> dict[str, Any]:

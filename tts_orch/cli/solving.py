@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 
+from tts_orch.budget_config import BudgetConfig
 from tts_orch.cli.plain_comparison import compare_with_plain
 from tts_orch.cli.progress import RunProgress
 from tts_orch.cli.summary_table import summary_table
@@ -33,6 +34,7 @@ _DRAWN_ANEW: Final = (
     "finished candidates are kept, the rest is drawn anew: rejection verification promises the law, not the same tokens, "
     "and the stop in between favours short candidates"
 )
+_SPENT: Final = "a budget is spent, {} problems are not done: the same command goes on with them"
 
 
 def solve(config: RunConfig) -> None:
@@ -74,6 +76,8 @@ def _solve(config: RunConfig, problems: Sequence[Problem], folder: RunFolder, co
             summary["workers"] = {worker.worker: worker.fingerprint for worker in orchestrator.workers}
             folder.write_summary(summary)
         folder.write_results()
+        if config.budget != BudgetConfig() and folder.pending:
+            console.print(_SPENT.format(len(folder.pending)), highlight=False, soft_wrap=True)
         if config.compare_plain:
             comparison = compare_with_plain(orchestrator, config, problems[: config.compare_plain])
             summary |= {"plain_decoding": {**asdict(comparison), "speedup": comparison.speedup}}
@@ -96,6 +100,8 @@ def _orchestrator(config: RunConfig, progress: RunProgress) -> Orchestrator:
         store=config.store,
         address=config.address,
         template=config.template,
+        task=config,
+        reward=config.reward,
         on_candidate=progress.on_candidate,
         on_tokens=progress.on_tokens,
     )
@@ -110,7 +116,7 @@ def _check_prompts(config: RunConfig, problems: Iterable[Problem], orchestrator:
     max_context = min(worker.max_context for worker in orchestrator.workers)
     for problem in problems:
         try:
-            n_tokens = len(render(problem, orchestrator.tokenizer, config.template))
+            n_tokens = len(render(problem, orchestrator.tokenizer, config.template, config))
         except ProblemError as error:
             raise ProblemError(f"{config.problems}: {error}") from None
         if n_tokens >= max_context:
@@ -127,6 +133,7 @@ def _begin(folder: RunFolder, orchestrator: Orchestrator) -> None:
         "numerics": worker.numerics,
         "dtype": worker.dtype,
         "max_context": worker.max_context,
+        "reward": orchestrator.reward.identity if orchestrator.reward else None,
     }
     folder.begin(target, [worker.fingerprint for worker in orchestrator.workers])
 
@@ -145,10 +152,11 @@ def _search(
         law=config.law,
         journal=folder.journal,
         attempt=folder.n_earlier_runs,
+        budget=config.budget,
     )
     with closing(found):
         for search_result in found:
-            result = ProblemResult.of(problems[search_result.problem_id], search_result, config.method.n)
+            result = ProblemResult.of(problems[search_result.problem_id], search_result, config.method, config.task)
             folder.add(result)
             progress.on_result(result)
 

@@ -22,9 +22,8 @@ def summary_table(summary: JsonObject, method: str) -> Table:
 def _accuracy_rows(accuracy: JsonObject, method: str) -> Iterator[tuple[str, ...]]:
     if not accuracy:
         return
-    measures = [("one candidate", accuracy["at_1"]), (method, accuracy["of_method"])]
-    n, any_of_n = list(accuracy["pass_at"].items())[-1]
-    for name, measure in [*measures, (f"any of {n}", any_of_n)]:
+    names = {"one candidate": "at_1", method: "of_method", "any candidate": "any_candidate"}
+    for name, measure in ((name, accuracy[key]) for name, key in names.items()):
         interval = f"{100 * measure['low']:.1f} - {100 * measure['high']:.1f} %"
         yield f"accuracy, {name}", f"{100 * measure['mean']:.1f} %", interval
 

@@ -98,7 +98,7 @@ def _requests(part: RunPart, target: Target) -> Iterator[list[DecodeRequest]]:
     """Yield the requests of each problem, in order."""
     run, law = part.run, part.run.config.law.sampling_params()
     for problem_id in part.problem_ids:
-        prompt = render(run.problems[problem_id], target.tokenizer, run.config.template)  # type: ignore[arg-type]
+        prompt = render(run.problems[problem_id], target.tokenizer, run.config.template, run.config)  # type: ignore[arg-type]
         yield [
             DecodeRequest(f"{problem_id}/{number}", prompt, len(prompt), candidate.seed, law, scope=problem_id)
             for number, candidate in enumerate(run.candidates[problem_id])

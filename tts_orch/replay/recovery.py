@@ -60,8 +60,8 @@ class FinishedRun:
             limit: take the first so many problems only.
 
         Raises:
-            UserError: it is no run folder, its problem file has changed, it was decoded with rejection verification, or
-                nothing is finished.
+            UserError: it is no run folder, its problem file has changed, it was decoded with rejection verification or step
+                by step, or nothing is finished.
         """
         manifest = Manifest.read(folder / "manifest.json")
         if manifest is None:
@@ -77,6 +77,10 @@ class FinishedRun:
         found = {problem.id: problem for problem in problems if problem.id in candidates}
         if not found:
             raise RunFolderError(f"{folder}: no finished candidates of these problems yet; let the run go on")
+        if any(one.n_before or one.can_continue for group in candidates.values() for one in group):
+            raise RunFolderError(
+                f"{folder}: sampled step by step; replay needs whole candidates, as those of best_of_n"
+            )
         return cls(folder, config, manifest, found, candidates)
 
 
@@ -161,7 +165,7 @@ def _check_target(run: FinishedRun, target: Target) -> None:
 def _recovered(run: FinishedRun, target: Target, problem_id: str) -> Recording:
     from tts_orch.replay.teacher_forcing import forced_laws  # loads torch
 
-    prompt = render(run.problems[problem_id], target.tokenizer, run.config.template)  # type: ignore[arg-type]
+    prompt = render(run.problems[problem_id], target.tokenizer, run.config.template, run.config)  # type: ignore[arg-type]
     candidates = run.candidates[problem_id]
     outputs = [np.array(one.token_ids, np.int32) for one in candidates]
     laws = forced_laws(target, prompt, outputs)
