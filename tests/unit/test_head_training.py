@@ -6,6 +6,7 @@ import gzip
 import json
 from collections.abc import Callable
 from functools import partial
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from tts_orch.errors import ConfigError, ProblemError
 from tts_orch.records import Problem
 from tts_orch.rewards.cut_model import cut_to_layer
 from tts_orch.rewards.process_head import HeadConfig, ProcessHead, read_head, write_head
+from tts_orch.rewards.segments import Segment
 from tts_orch.rewards.step_encoding import encode_steps
 from tts_orch.tasks.prompts import render
 from tts_orch.training.base_model import BaseFiles, read_base_files
@@ -91,13 +93,17 @@ def test_a_layer_that_is_not_there_is_refused(toy: Path) -> None:
 
 def test_hidden_states_behind_a_shared_prompt_are_those_of_the_whole_text(toy: Path) -> None:
     base = read_base_files(EngineConfig(target=str(toy), device="cpu"))
-    prompt = np.arange(5, 17, dtype=np.int32)
-    continuations = [np.arange(20, 20 + n, dtype=np.int32) for n in (3, 9, 1)]
-    found = base.load(-2).hidden_states(prompt, continuations)
+    prompt = Segment(tuple(range(5, 17)), is_read=False)
+    solutions = [
+        [prompt, *(Segment(tuple(range(20 + n, 20 + 2 * n))) for n in lengths)] for lengths in ((3, 2), (9,), (3,))
+    ]
+    found = base.load(-2).hidden_states([*solutions, [prompt]])
+    assert found.pop().shape == (0, 32)
     stock = AutoModelForCausalLM.from_pretrained(toy)
-    for hidden, continuation in zip(found, continuations, strict=True):
-        token_ids = torch.tensor(np.concatenate([prompt, continuation]), dtype=torch.long)[None]
-        states = stock(token_ids, output_hidden_states=True).hidden_states[-2][0, len(prompt) :]
+    for hidden, segments in zip(found, solutions, strict=True):
+        token_ids = torch.tensor([[i for segment in segments for i in segment.token_ids]])
+        ends = list(accumulate(len(segment.token_ids) for segment in segments))[1:]
+        states = stock(token_ids, output_hidden_states=True).hidden_states[-2][0, [end - 1 for end in ends]]
         torch.testing.assert_close(hidden, states, rtol=1e-4, atol=1e-5)
 
 

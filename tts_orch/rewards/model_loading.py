@@ -16,7 +16,7 @@ from tts_orch.errors import TargetError, first_line
 from tts_orch.reward_config import RewardConfig
 from tts_orch.rewards.segments import Tokenizer
 
-__all__ = ["LoadedModel", "load_model"]
+__all__ = ["LoadedModel", "load_model", "readable_positions"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,10 +75,10 @@ def load_model(config: RewardConfig, architecture: Any, name: str | None = None)
             f"{name}: no weights for {min(found['missing_keys'])}, so it is no reward model of this kind; "
             "give another model or kind"
         )
-    limit = _readable(model.config.get_text_config())
+    limit = readable_positions(model.config.get_text_config())
     return LoadedModel(model, tokenizer, name, weights_id(place), min(config.max_context or limit, limit))
 
 
-def _readable(text: Any) -> int:
-    """Positions up to which every layer sees everything: masks are made without sliding windows."""
+def readable_positions(text: Any) -> int:
+    """Return the positions up to which every layer sees everything: masks are made without sliding windows."""
     return min(context_limit(text), getattr(text, "sliding_window", None) or 2**20)

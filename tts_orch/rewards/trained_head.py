@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import torch
 from transformers import AutoModel
@@ -22,6 +23,8 @@ from tts_orch.tasks.prompts import render
 
 __all__ = ["load", "prompt_form"]
 
+_BLOCK: Final = 32  # prompts are read in blocks, so that worked examples that problems share are read once
+
 
 def prompt_form(tokenizer: Tokenizer, head: HeadConfig) -> PromptForm:
     """Return how solutions are shown: behind the prompt as the target sees it, with the mark behind every step."""
@@ -32,7 +35,8 @@ def prompt_form(tokenizer: Tokenizer, head: HeadConfig) -> PromptForm:
         starts = (0, *(end + 1 for end in encoded.ends[:-1]))
         token_ids = encoded.token_ids.tolist()
         shown = (tuple(token_ids[start : end + 1]) for start, end in zip(starts, encoded.ends, strict=True))
-        return [Segment(tuple(prompt.tolist()), is_read=False), *map(Segment, shown)]
+        blocks = (prompt[start : start + _BLOCK].tolist() for start in range(0, len(prompt), _BLOCK))
+        return [*(Segment(tuple(block), is_read=False) for block in blocks), *map(Segment, shown)]
 
     return form
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import copy
-import inspect
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +13,16 @@ from transformers.utils import logging
 
 from tts_orch.config import EngineConfig
 from tts_orch.engine.model_files import locate, weights_id
-from tts_orch.engine.model_options import context_limit, device_named, dtype_named
+from tts_orch.engine.model_options import device_named, dtype_named
 from tts_orch.errors import TargetError, first_line
-from tts_orch.records import IntArray
 from tts_orch.rewards.cut_model import cut_to_layer
+from tts_orch.rewards.model_loading import readable_positions
+from tts_orch.rewards.prefix_scorer import PrefixScorer
+from tts_orch.rewards.segments import Segment
 
 __all__ = ["BaseFiles", "BaseModel", "read_base_files"]
 
+_BATCH: Final = 16  # solutions in a pass
 _FILES: Final = ["*.json", "*.safetensors", "*.model", "*.txt"]
 
 
@@ -38,27 +39,22 @@ class BaseModel:
     def __init__(self, model: PreTrainedModel) -> None:
         self._model = model
         self.hidden_size: int = model.config.get_text_config().hidden_size
-        names = inspect.signature(model.forward).parameters
-        self._cache_name = "cache" if "cache" in names else "past_key_values"  # newer and older transformers
 
-    @torch.inference_mode()
-    def hidden_states(self, prompt: IntArray, continuations: Sequence[IntArray]) -> list[torch.Tensor]:
-        """Return the hidden states `[n, hidden_size]` of every continuation of one prompt, which is computed once.
+    def hidden_states(self, solutions: Sequence[Sequence[Segment]]) -> list[torch.Tensor]:
+        """Return the hidden states `[n, hidden_size]` at the ends of the segments of every solution that are to be read.
 
-        Continuations are padded at their ends: what follows a token does not change its state.
+        They are read as they will be when the head is used, shared beginnings once.
         """
-        cache = copy.deepcopy(self._forward(prompt[None]).past_key_values)
-        cache.batch_repeat_interleave(len(continuations))
-        lengths = [len(continuation) for continuation in continuations]
-        padded = torch.zeros(len(lengths), max(lengths), dtype=torch.long)
-        for row, continuation in zip(padded, continuations, strict=True):
-            row[: len(continuation)] = torch.as_tensor(continuation)
-        states = self._forward(padded, **{self._cache_name: cache}).last_hidden_state
-        return [row[:length].float().cpu() for row, length in zip(states, lengths, strict=True)]
+        states: list[torch.Tensor] = []
 
-    def _forward(self, token_ids: Any, **options: Any) -> Any:
-        inputs = torch.as_tensor(token_ids, dtype=torch.long, device=self._model.device)
-        return self._model(input_ids=inputs, use_cache=True, **options)
+        def number(hidden: torch.Tensor) -> torch.Tensor:
+            """Keep the states, and return their numbers in the place of scores."""
+            states.extend(hidden.float().cpu())
+            return torch.arange(len(states) - len(hidden), len(states))
+
+        readings = PrefixScorer(self._model, number, batch=_BATCH).read(solutions)
+        nothing = torch.zeros(0, self.hidden_size)
+        return [torch.stack([states[int(i)] for i in one.scores]) if one.scores else nothing for one in readings]
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +115,7 @@ def read_base_files(config: EngineConfig) -> BaseFiles:
         raise TargetError(
             f"{config.target}: cannot read the base model ({first_line(error)}); give another target"
         ) from None
-    limit = context_limit(text)
+    limit = readable_positions(text)
     return BaseFiles(
         folder,
         tokenizer,

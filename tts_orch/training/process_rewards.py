@@ -14,13 +14,12 @@ import torch
 
 from tts_orch.errors import ConfigError
 from tts_orch.rewards.process_head import HeadConfig, ProcessHead, write_head
-from tts_orch.rewards.step_encoding import encode_steps
-from tts_orch.tasks.prompts import render
+from tts_orch.rewards.trained_head import prompt_form
 from tts_orch.training.base_model import BaseFiles
 from tts_orch.training.head_training import train_head
 from tts_orch.training.labelled_data import LabelledData
 from tts_orch.training.settings import RewardTrainingConfig
-from tts_orch.training.step_features import StepData, StepEncoder, step_data
+from tts_orch.training.step_features import StepData, step_data
 from tts_orch.training.step_verdicts import StepVerdicts, judge_scores
 
 __all__ = ["OnProgress", "TrainedHead", "settings_key", "train_process_head"]
@@ -73,7 +72,7 @@ def train_process_head(
     _check(training, held_out)
     head = work.head(training)
     verdicts = [_verdicts(head, part) for part in (training, held_out, held_out.part(held_out.is_last))]
-    trained = TrainedHead(work.head_config(*verdicts), *verdicts)
+    trained = TrainedHead(_with_figures(work.head_config(), *verdicts), *verdicts)
     write_head(config.out, trained.config, head)
     return trained
 
@@ -91,18 +90,14 @@ class _Training:
 
     def steps(self) -> StepData:
         """Return the hidden states at all labelled steps."""
-        encoder = StepEncoder(
-            prompt=partial(render, tokenizer=self.base.tokenizer, template=self.template),
-            steps=partial(encode_steps, self.base.tokenizer, mark=self.config.delimiters[0]),
-            max_tokens=self.base.max_tokens,
-        )
-        n_problems = len(self.data.problems)
+        problems = self.data.problems
         return step_data(
-            self.data.problems,
-            encoder,
+            problems,
+            prompt_form(self.base.tokenizer, self.head_config()),
+            self.base.max_tokens,
             partial(self.base.load, self.config.head.layer),
             self.cache / f"features-{self._features_key()}",
-            lambda n_done: self.on_progress("hidden states", n_done, n_problems),
+            lambda n_done: self.on_progress("hidden states", n_done, len(problems)),
         )
 
     def head(self, training: StepData) -> ProcessHead:
@@ -120,8 +115,8 @@ class _Training:
             lambda n_done, _: self.on_progress("training", n_done, settings.epochs),
         )
 
-    def head_config(self, training: StepVerdicts, held_out: StepVerdicts, held_out_last: StepVerdicts) -> HeadConfig:
-        """Return the head's configuration with all that is to be said of it."""
+    def head_config(self) -> HeadConfig:
+        """Return the head's configuration, as far as it is known before the training."""
         settings = self.config.head
         source = {**self.data.provenance, "seed": self.config.seed, "head": settings.model_dump()}
         return HeadConfig(
@@ -134,8 +129,7 @@ class _Training:
             kind=settings.kind,
             width=settings.width if settings.kind == "mlp" else 0,
             hidden_size=self.base.hidden_size,
-            training={**source, "steps": training.steps},
-            held_out={**asdict(held_out), "last_steps": asdict(held_out_last)},
+            training=source,
         )
 
     def _features_key(self) -> str:
@@ -148,6 +142,13 @@ class _Training:
             mark=self.config.delimiters[0],
             layer=self.config.head.layer,
         )
+
+
+def _with_figures(
+    config: HeadConfig, training: StepVerdicts, held_out: StepVerdicts, held_out_last: StepVerdicts
+) -> HeadConfig:
+    figures = {**asdict(held_out), "last_steps": asdict(held_out_last)}
+    return config.model_copy(update={"training": {**config.training, "steps": training.steps}, "held_out": figures})
 
 
 def _template(config: RewardTrainingConfig, base: BaseFiles) -> Literal["raw", "chat"]:

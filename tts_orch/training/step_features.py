@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -11,15 +10,15 @@ import torch
 from safetensors.torch import load_file, save
 
 from tts_orch.atomic_file import write_atomically
-from tts_orch.records import IntArray, Problem
-from tts_orch.rewards.step_encoding import EncodedSteps
+from tts_orch.records import Problem
+from tts_orch.rewards.segment_model import PromptForm
+from tts_orch.rewards.segments import Segment, n_tokens_of
 from tts_orch.training.base_model import BaseModel
 from tts_orch.training.labelled_solutions import LabelledSolution
 
-__all__ = ["LabelledProblem", "StepData", "StepEncoder", "step_data"]
+__all__ = ["LabelledProblem", "StepData", "step_data"]
 
 _PROBLEMS_A_SHARD: Final = 16
-_SOLUTIONS_A_PASS: Final = 16
 
 
 class LabelledProblem(NamedTuple):
@@ -27,21 +26,6 @@ class LabelledProblem(NamedTuple):
 
     problem: Problem
     solutions: Sequence[LabelledSolution]
-
-
-@dataclass(frozen=True, slots=True)
-class StepEncoder:
-    """From texts to tokens, as they will be when the head is used.
-
-    Attributes:
-        prompt: renders a problem.
-        steps: encodes the steps of a solution.
-        max_tokens: solutions that are longer with their prompts are left out.
-    """
-
-    prompt: Callable[[Problem], IntArray]
-    steps: Callable[[Sequence[str]], EncodedSteps]
-    max_tokens: int
 
 
 class StepData(NamedTuple):
@@ -66,7 +50,8 @@ class StepData(NamedTuple):
 
 def step_data(
     problems: Sequence[LabelledProblem],
-    encoder: StepEncoder,
+    form: PromptForm,
+    max_tokens: int,
     load_base: Callable[[], BaseModel],
     folder: Path,
     on_problem: Callable[[int], None],
@@ -75,7 +60,8 @@ def step_data(
 
     Args:
         problems: the same ones, in the same order, as when the folder was begun.
-        encoder: the same one too.
+        form: how a solution is shown to the base model; the same one too.
+        max_tokens: solutions that are longer with their prompts are left out.
         load_base: called if anything is missing.
         folder: made when it is missing.
         on_problem: called with the number of problems that are done.
@@ -87,29 +73,34 @@ def step_data(
         file = folder / f"{start:06}.safetensors"
         if not file.exists():
             base = base or load_base()
-            shard = _shard(start, problems[start : start + _PROBLEMS_A_SHARD], encoder, base)
+            shard = _shard(start, problems[start : start + _PROBLEMS_A_SHARD], form, max_tokens, base)
             write_atomically(file, save(shard._asdict()))
         shards.append(StepData(**load_file(file)))
         on_problem(min(start + _PROBLEMS_A_SHARD, len(problems)))
     return _joined(shards)
 
 
-def _shard(first: int, problems: Sequence[LabelledProblem], encoder: StepEncoder, base: BaseModel) -> StepData:
-    numbered = enumerate(problems, start=first)
-    parts = [part for number, problem in numbered for part in _of_problem(number, problem, encoder, base)]
+class _Shown(NamedTuple):
+    """A solution as the base model reads it, and the number of its problem."""
+
+    number: int
+    segments: Sequence[Segment]
+    labels: Sequence[float | None]
+
+
+def _shard(
+    first: int, problems: Sequence[LabelledProblem], form: PromptForm, max_tokens: int, base: BaseModel
+) -> StepData:
+    shown = [
+        _Shown(number, form(problem, solution.steps), solution.labels)
+        for number, (problem, solutions) in enumerate(problems, start=first)
+        for solution in solutions
+    ]
+    fitting = [one for one in shown if n_tokens_of(one.segments) <= max_tokens]
+    states = base.hidden_states([one.segments for one in fitting])
+    parts = [_of_solution(one.number, hidden, one.labels) for one, hidden in zip(fitting, states, strict=True)]
     nothing = _of_solution(first, torch.zeros(0, base.hidden_size), [])
     return _joined([nothing, *parts])
-
-
-def _of_problem(number: int, problem: LabelledProblem, encoder: StepEncoder, base: BaseModel) -> Iterator[StepData]:
-    prompt = encoder.prompt(problem.problem)
-    encoded = [(encoder.steps(solution.steps), solution.labels) for solution in problem.solutions]
-    fitting = [one for one in encoded if len(prompt) + len(one[0].token_ids) <= encoder.max_tokens]
-    for start in range(0, len(fitting), _SOLUTIONS_A_PASS):
-        batch = fitting[start : start + _SOLUTIONS_A_PASS]
-        states = base.hidden_states(prompt, [steps.token_ids for steps, _ in batch])
-        for hidden, (steps, labels) in zip(states, batch, strict=True):
-            yield _of_solution(number, hidden[list(steps.ends)], labels)
 
 
 def _of_solution(number: int, states: torch.Tensor, labels: Sequence[float | None]) -> StepData:
