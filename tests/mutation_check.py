@@ -44,6 +44,7 @@ EQUAL = "tests/exactness/test_token_equality.py"
 CUTS = "tests/exactness/test_cuts.py"
 MEMORY = "tests/exactness/test_memory.py"
 STATISTICS = "tests/exactness/test_statistics.py"
+RESTING = "tests/exactness/test_resting.py"
 PROCESSORS = "tests/exactness/test_processors.py"
 UNIT = "tests/unit"
 DECODER = "tts_orch/engine/decoder.py"
@@ -152,6 +153,34 @@ FAULTS = (
         DECODER,
         "        self.drafter.observe(steps)\n",
         "        self.drafter.observe(steps)\n        self.drafter.observe(steps)\n",
+        STATISTICS,
+    ),
+    Fault(
+        "drafts are drawn at rest",
+        DECODER,
+        " or self._is_resting:\n",
+        ":\n",
+        RESTING,
+    ),
+    Fault(
+        "learning goes on at rest",
+        DECODER,
+        "        if self._balance is None or self._balance.affords_learning:\n",
+        "        if True:\n",
+        RESTING,
+    ),
+    Fault(
+        "nothing is booked",
+        DECODER,
+        "        self._book(before, ",
+        "        (lambda *_: None)(before, ",
+        RESTING,
+    ),
+    Fault(
+        "the text of a prompt is taken once for each trajectory",
+        DECODER,
+        "        self._observed[key] = last\n",
+        "",
         STATISTICS,
     ),
     Fault(

@@ -2,7 +2,7 @@
 
 The node budget weighs one node against another by what it expects. Here the outcome is booked: tokens that drafts brought
 against the time of their rows, by the measured cost curve, and of drafting and learning, by the clock. Where an account is
-empty drafting rests until the allowance has filled it again, so that over any stretch drafts cost little more than that.
+empty that work rests until the allowance has filled it again, so that over any stretch it costs little more than that.
 
 Source: ours. It is a token bucket that is filled by success.
 """
@@ -24,15 +24,15 @@ _ALLOWANCE: Final = 0.003
 _MOST: Final = 64.0
 """Tokens that drafts can save up, and that they have at first. Some passes are lucky and some are not, and tables begin empty:
 with 4, drafts that make single trajectories faster came to rest before they had learned enough."""
-_IDLE_MOST: Final = 1.0
-"""The same for looking in vain, and for learning without drafts."""
+_SMALL_MOST: Final = 1.0
+"""The same for looking in vain and for learning, and the deepest debt of these."""
 
 
 class DraftBalance:
     """Books what drafting brings and costs, in tokens: a pass is worth one for each trajectory that commits in it.
 
     There are three accounts: of the passes that verified drafts, of drafting that found nothing worth a row, and of learning
-    in passes without drafts, which counts only once drafts have lost what they had.
+    in passes without drafts. Success fills all of them, whichever trajectory of the batch had it.
 
     Args:
         seconds: cost of passes by their rows.
@@ -40,7 +40,7 @@ class DraftBalance:
 
     def __init__(self, seconds: Seconds) -> None:
         self._seconds = seconds
-        self._drafts, self._idle, self._learning = _MOST, _IDLE_MOST, _IDLE_MOST
+        self._drafts, self._idle, self._learning = _MOST, _SMALL_MOST, _SMALL_MOST
 
     @property
     def affords_drafts(self) -> bool:
@@ -49,8 +49,8 @@ class DraftBalance:
 
     @property
     def affords_learning(self) -> bool:
-        """Whether the drafter may learn from this pass; that nothing pays yet is no reason not to."""
-        return self._drafts >= 0.0 or self._learning >= 0.0
+        """Whether the drafter may learn from this pass."""
+        return self._learning >= 0.0
 
     def book(
         self, n_roots: int, n_drafts: int, other_rows: int, n_gained: int, drafting: float, learning: float
@@ -70,15 +70,14 @@ class DraftBalance:
         drafting, learning = (
             min(drafting, plain),
             min(learning, plain),
-        )  # more if the machine paused, or compiled something
+        )  # more: the machine paused, or compiled something
         allowance, tokens_a_second = _ALLOWANCE * n_roots, n_roots / plain
-        if n_drafts:
-            earned = n_gained - (with_drafts - without + drafting + learning) * tokens_a_second
-            self._drafts += earned
-            self._idle += max(earned, 0.0)  # where drafts pay now and then it is worth looking for them
-        else:
+        earned = n_gained - (with_drafts - without + drafting + learning) * tokens_a_second if n_drafts else 0.0
+        success = max(earned, 0.0)
+        if not n_drafts:
             self._idle -= drafting * tokens_a_second
+        if not n_drafts and self.affords_learning:  # else it took the time that any drafter needs to keep up
             self._learning -= learning * tokens_a_second
-        self._drafts = min(self._drafts + allowance, _MOST)
-        self._idle = min(self._idle + allowance, _IDLE_MOST)
-        self._learning = min(self._learning + allowance, _IDLE_MOST)
+        self._drafts = min(self._drafts + earned + allowance, _MOST)
+        self._idle = float(np.clip(self._idle + success + allowance, -_SMALL_MOST, _SMALL_MOST))
+        self._learning = float(np.clip(self._learning + success + allowance, -_SMALL_MOST, _SMALL_MOST))

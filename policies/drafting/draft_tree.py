@@ -178,7 +178,8 @@ class VerifiedStep:
         committed: `[c]` tokens committed in this step; `committed[i]` was drawn from the law of row
             `([0] + accepted)[i]`, so the first `c` of these rows are the verified positions.
         law_ids: `[tree.n_nodes, k]` most probable ids under the raw law after each node, most probable first. Rows of
-            nodes off the accepted path, and behind a cut, are zero, unless the drafter learns from rejected nodes and trees have enough of them.
+            nodes off the accepted path, and behind a cut, are zero, unless the drafter learns from rejected nodes and trees have enough
+            of them. All are zero where learning rests (`DraftBalance`).
         law_probs: `[tree.n_nodes, k]` their probabilities at T=1 before processors.
     """
 

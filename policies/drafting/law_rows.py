@@ -1,4 +1,4 @@
-"""Truncated raw laws as a sampling law leaves them: the little of the target's pipeline that tables can apply."""
+"""Rows of laws for tables: as a sampling law leaves them, and of tokens that stand in a text."""
 
 from __future__ import annotations
 

@@ -189,7 +189,7 @@ class Stand:
             self._table.merge(delta.scope, delta.contexts)
 
     def reload(self, delta: ScopeDelta) -> None:
-        """Replace a scope's statistics by a delta and what waits for `drain`; prompts' laws are lost. Raises as `merge` does."""
+        """Replace a scope's statistics by a delta and what waits for `drain`; what prompts taught is lost. Raises as `merge` does."""
         if delta.scope in self._salts:
             self._table.close(delta.scope)
             self._salts[delta.scope] = self._table.open(delta.scope)

@@ -122,6 +122,7 @@ def test_forks_of_one_prompt_teach_their_own_tokens(prompt_laws: bool) -> None:
     tokens = (*second.token_ids.tolist(), *outcomes["fork-5"].tokens)
     learned = _learned(drafter)
     assert all(learned[tokens[:n]] == 1 for n in range(1, 20))
+    assert prompt_laws or learned[tokens[:20]] == 2  # what follows the prompt is each one's own
     assert all(learned[tokens[:n]] == 1 for n in range(21, len(tokens)))
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import signal
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict
@@ -13,6 +12,7 @@ from rich.console import Console
 from tts_orch.budget_config import BudgetConfig
 from tts_orch.cli.plain_comparison import compare_with_plain
 from tts_orch.cli.progress import RunProgress
+from tts_orch.cli.signals import heed_signals
 from tts_orch.cli.summary_table import summary_table
 from tts_orch.config import RunConfig
 from tts_orch.errors import ProblemError
@@ -44,7 +44,7 @@ def solve(config: RunConfig) -> None:
         OrchestratorError: the run cannot begin or go on.
         KeyboardInterrupt: stopped by SIGINT or SIGTERM; its message says how to go on.
     """
-    _heed_signals()
+    heed_signals()
     problems = read_problems(config.problems)[: config.limit]
     with RunFolder(config, problems) as folder:
         try:
@@ -62,7 +62,7 @@ def _solve(config: RunConfig, problems: Sequence[Problem], folder: RunFolder, co
     with console.status(f"loading {config.engine.target}"):
         started = _orchestrator(config, progress)
     with started as orchestrator:
-        _heed_signals()  # once more: Ray has set a handler of its own
+        heed_signals()  # once more: Ray has set a handler of its own
         _check_prompts(config, pending.values(), orchestrator)
         _begin(folder, orchestrator)
         if folder.half_done and config.engine.verification == "rejection":
@@ -83,12 +83,6 @@ def _solve(config: RunConfig, problems: Sequence[Problem], folder: RunFolder, co
             summary |= {"plain_decoding": {**asdict(comparison), "speedup": comparison.speedup}}
             folder.write_summary(summary)
     return summary
-
-
-def _heed_signals() -> None:
-    """Make SIGINT and SIGTERM a `KeyboardInterrupt`, also where a shell starts its background jobs deaf to SIGINT."""
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.default_int_handler)
 
 
 def _orchestrator(config: RunConfig, progress: RunProgress) -> Orchestrator:

@@ -162,14 +162,20 @@ class Decoder:
         )
         self.drafter.start(start)  # type: ignore[union-attr]
         if not self.drafter.learns_prompt_laws:  # type: ignore[union-attr]
-            first = self._first_unlearned(trajectory)
-            text = certain_rows(trajectory.token_ids[first + 1 :])
-            self.drafter.observe_prompt(request.candidate_id, first, *text)  # type: ignore[union-attr]
-            self._observed[_prompt_key(trajectory)] = min(trajectory.length - 1, request.prompt_length)
+            self._learn_text(trajectory)
 
-    def _first_unlearned(self, trajectory: Trajectory) -> int:
-        """Return the first position of which neither the trajectory nor its scope has learned what follows."""
-        return max(trajectory.observe_from, self._observed.get(_prompt_key(trajectory), 0))
+    def _learn_text(self, trajectory: Trajectory) -> None:
+        """Tell the drafter what follows positions of the prompt, once a scope, and of an output that nobody has counted."""
+        request, token_ids, key = trajectory.request, trajectory.token_ids, _prompt_key(trajectory)
+        last = request.prompt_length - 1  # what follows it is the trajectory's own
+        for first, end in (
+            (self._observed.get(key, 0), last),
+            (max(trajectory.observe_from, last), len(token_ids) - 1),
+        ):
+            if first < end:
+                text = certain_rows(token_ids[first + 1 : end + 1])
+                self.drafter.observe_prompt(request.candidate_id, first, *text)  # type: ignore[union-attr]
+        self._observed[key] = last
 
     @property
     def _is_resting(self) -> bool:
@@ -215,7 +221,8 @@ class Decoder:
             room -= len(tokens)
             first = len(tokens)
             if self._drafts(trajectory) and self.drafter.learns_prompt_laws:  # type: ignore[union-attr]
-                first = min(max(self._first_unlearned(trajectory) - trajectory.computed, 0), first)
+                unlearned = max(trajectory.observe_from, self._observed.get(_prompt_key(trajectory), 0))
+                first = min(max(unlearned - trajectory.computed, 0), first)
             plans.append(_Plan(trajectory, Entry(tokens, trajectory.computed, trajectory.pages, first_logit=first)))
         return plans
 

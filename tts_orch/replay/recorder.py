@@ -37,6 +37,7 @@ class _Heard:
 class RecordingDrafter(Relay):
     """Keeps the laws that a drafter is told.
 
+    Its decoder must not use a node budget: learning would rest where drafts do not pay, and there would be no laws to keep.
     Candidate ids must be `problem/index`, as in a run. Only trajectories that begin at their prompt are recorded, no forks.
 
     Args:

@@ -3,9 +3,9 @@
 In keyed mode the target draws the same tokens whatever is drafted, so the walk through a draft tree follows the recorded
 tokens, and the drafter is told the laws that they were drawn from: trees, accepted lengths and verify steps are those of
 a real run. What differs: laws of nodes off the accepted path are not known, so a drafter that learns from them learns less;
-every scope is told the laws of its prompts, which a decoder computes once only while their keys stay cached; and a node
-budget chooses by a cost curve that stays as it was measured, for passes without prompt rows, so that its trees come close
-to those of a real run and are not the same.
+a scope is told the laws of its prompts, if its drafter wants them, which a decoder computes once only while their keys stay
+cached; and a node budget chooses by a cost curve that stays as it was measured, for passes without prompt rows, and drafting
+never rests, so that its trees come close to those of a real run and are not the same.
 """
 
 from __future__ import annotations

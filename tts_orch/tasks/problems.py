@@ -13,7 +13,7 @@ from tts_orch.errors import ProblemError
 from tts_orch.records import Problem
 from tts_orch.tasks.code.problem_tests import code_tests
 
-__all__ = ["read_problems"]
+__all__ = ["read_content", "read_problems"]
 
 _GZIP_MAGIC = b"\x1f\x8b"
 
@@ -30,7 +30,7 @@ def read_problems(path: Path) -> list[Problem]:
         ProblemError: the file cannot be read or has no problem, or a line is malformed: `file:line: what; what to do`.
     """
     problems: dict[str, Problem] = {}
-    for number, line in enumerate(_read(path).splitlines(), start=1):
+    for number, line in enumerate(read_content(path).splitlines(), start=1):
         if not line.strip():
             continue
         try:
@@ -47,7 +47,12 @@ def read_problems(path: Path) -> list[Problem]:
     return list(problems.values())
 
 
-def _read(path: Path) -> bytes:
+def read_content(path: Path) -> bytes:
+    """Return what is in a file, unpacked where it is gzipped.
+
+    Raises:
+        ProblemError: it cannot be read.
+    """
     try:
         content = path.read_bytes()
         return gzip.decompress(content) if content.startswith(_GZIP_MAGIC) else content

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tts_orch.errors import ProblemError
 from tts_orch.records import Problem
+from tts_orch.tasks.problems import read_content
 from tts_orch.training.labelled_solutions import LabelledSolution
 
 __all__ = ["GivenSolution", "read_labelled_solutions"]
 
-_GZIP_MAGIC: Final = b"\x1f\x8b"
 _TEST_SET: Final = "in_"  # flags such as in_math500: the problem belongs to a public test set
 
 
@@ -42,22 +40,13 @@ def read_labelled_solutions(path: Path) -> list[GivenSolution]:
     Raises:
         ProblemError: the file cannot be read or has no solution, or a line is malformed: `file:line: what; what to do`.
     """
-    lines = enumerate(_read(path).splitlines(), start=1)
+    lines = enumerate(read_content(path).splitlines(), start=1)
     solutions = [_given_solution(f"{path}:{number}", line) for number, line in lines]
     if not solutions:
         raise ProblemError(
             f"{path}: no solution in the file; give a JSON object with steps and step_labels on every line"
         )
     return solutions
-
-
-def _read(path: Path) -> bytes:
-    try:
-        content = path.read_bytes()
-        return gzip.decompress(content) if content.startswith(_GZIP_MAGIC) else content
-    except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or "damaged gzip data"
-        raise ProblemError(f"{path}: {reason}; give a readable file of JSON lines, plain or .gz") from None
 
 
 def _given_solution(place: str, line: bytes) -> GivenSolution:
