@@ -272,7 +272,7 @@ class Drafter(Protocol):
             trajectory: its id.
             start: the first of these positions.
             law_ids: `[m, k]` of the raw laws, or `[m, 1]` the next token of the text unless `learns_prompt_laws`.
-            law_probs: `[m, k]` their probabilities, 1 for a token of the text.
+            law_probs: `[m, k]` their probabilities.
         """
         ...
 

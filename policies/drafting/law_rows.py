@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 import numpy as np
 
 from tts_orch.records import FloatArray, IntArray, SamplingParams
 
-__all__ = ["certain_rows", "processed_rows"]
+__all__ = ["TEXT_SHARE", "processed_rows", "text_rows"]
+
+TEXT_SHARE: Final = 0.2
+"""Probability that a token of a text counts with. How large it is hardly changes what is drafted, but at 1 a node budget trusts
+texts too much at first: on outputs of 32 tokens it lost 2 to 7 % of the speed."""
 
 
 def processed_rows(probs: FloatArray, law: SamplingParams) -> FloatArray:
@@ -29,6 +35,6 @@ def processed_rows(probs: FloatArray, law: SamplingParams) -> FloatArray:
     return (weights / kept).astype(np.float32)
 
 
-def certain_rows(token_ids: IntArray) -> tuple[IntArray, FloatArray]:
-    """Return the laws `[n, 1]` ids and probabilities by which each of these tokens was certain."""
-    return token_ids[:, None].astype(np.int32), np.ones((len(token_ids), 1), np.float32)
+def text_rows(token_ids: IntArray) -> tuple[IntArray, FloatArray]:
+    """Return the laws `[n, 1]` ids and probabilities that stand for these tokens of a text."""
+    return token_ids[:, None].astype(np.int32), np.full((len(token_ids), 1), TEXT_SHARE, np.float32)

@@ -16,6 +16,7 @@ from tests.exactness.reference import Outcome
 from tests.exactness.stand_drafter import new_stand
 from tests.toys import EOS_ID, toy_llama
 from tts_orch.policies.drafting.context_delta import KEPT, ORDERS, PROBABILITY_ONE
+from tts_orch.policies.drafting.law_rows import TEXT_SHARE
 from tts_orch.policies.drafting.ngram_entries import LEAST_SHARE
 from tts_orch.policies.drafting.ngram_kernels import SUMS, context_key, entry_span, find_entry
 from tts_orch.records import DecodeRequest, SamplingParams
@@ -209,7 +210,7 @@ def test_table_holds_the_sum_of_the_laws_after_every_context(prefill: str) -> No
     for context, n_times in _verified(requests, outcomes).items():
         for key in _context_keys(context):
             counts[key] += n_times
-            mass[key] += n_times * (1.0 if prefill == "text" and len(context) < 30 else laws[context])
+            mass[key] += n_times * (TEXT_SHARE if prefill == "text" and len(context) < 30 else laws[context])
     columns, salt = drafter.table.columns, drafter.table.open("scope")
     assert drafter.table.size == len(counts)
     for key, n_times in counts.items():

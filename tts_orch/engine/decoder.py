@@ -30,7 +30,7 @@ from tts_orch.engine.verification import Walk, verify
 from tts_orch.policies.drafting.draft_balance import DraftBalance
 from tts_orch.policies.drafting.draft_size import DraftSize, FixedSize
 from tts_orch.policies.drafting.draft_tree import Drafter, DraftTree, TrajectoryStart
-from tts_orch.policies.drafting.law_rows import certain_rows
+from tts_orch.policies.drafting.law_rows import text_rows
 from tts_orch.policies.drafting.node_budget import NodeBudget
 from tts_orch.records import Chunk, DecodeRequest, FinishReason, FloatArray, IntArray
 from tts_orch.seeds import stream_seed
@@ -173,7 +173,7 @@ class Decoder:
             (max(trajectory.observe_from, last), len(token_ids) - 1),
         ):
             if first < end:
-                text = certain_rows(token_ids[first + 1 : end + 1])
+                text = text_rows(token_ids[first + 1 : end + 1])
                 self.drafter.observe_prompt(request.candidate_id, first, *text)  # type: ignore[union-attr]
         self._observed[key] = last
 

@@ -15,7 +15,7 @@ from tts_orch.policies.drafting.draft_tree import (
     TrajectoryStart,
     VerifiedStep,
 )
-from tts_orch.policies.drafting.law_rows import certain_rows
+from tts_orch.policies.drafting.law_rows import text_rows
 from tts_orch.policies.drafting.text_drafter import TextDrafter
 from tts_orch.records import FloatArray, IntArray, SamplingParams
 from tts_orch.replay.recording import Laws, RecordedTrajectory, Recording, problem_and_index
@@ -70,7 +70,7 @@ class RecordingDrafter(Relay):
         probs[start : start + len(law_ids)] = law_probs
         if not super().learns_prompt_laws:
             text = self._heard[trajectory].start.token_ids
-            law_ids, law_probs = certain_rows(text[start + 1 : start + 1 + len(law_ids)])
+            law_ids, law_probs = text_rows(text[start + 1 : start + 1 + len(law_ids)])
         super().observe_prompt(trajectory, start, law_ids, law_probs)
 
     def observe(self, steps: Sequence[VerifiedStep]) -> None:

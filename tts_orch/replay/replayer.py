@@ -20,7 +20,7 @@ import numpy as np
 
 from tts_orch.policies.drafting.draft_size import DraftSize
 from tts_orch.policies.drafting.draft_tree import Drafter, DraftTree, TrajectoryStart, VerifiedStep
-from tts_orch.policies.drafting.law_rows import certain_rows
+from tts_orch.policies.drafting.law_rows import text_rows
 from tts_orch.replay.recording import RecordedTrajectory, Recording
 
 __all__ = ["ProblemOrder", "ScopeOf", "replay"]
@@ -122,7 +122,7 @@ class _Replayer:
 
     def _teach_prompt(self, recorded: RecordedTrajectory) -> None:
         if not self._drafter.learns_prompt_laws:
-            self._drafter.observe_prompt(recorded.name, 0, *certain_rows(recorded.prompt[1:]))
+            self._drafter.observe_prompt(recorded.name, 0, *text_rows(recorded.prompt[1:]))
             return
         ids, probs = self._recording.prompt_laws[recorded.problem_id]
         is_known = probs.any(axis=1)
