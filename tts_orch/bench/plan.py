@@ -92,7 +92,7 @@ class BenchPlan(Settings):
     pairs: int = Field(10, ge=1)
     """Problems of each timing cell: interleaved pairs of drafted and plain decoding."""
     timing_tokens: int = Field(32, ge=2)
-    """Length limit of timed trajectories, in the mean."""
+    """Length limit of timed trajectories: spread evenly from half to one and a half of it."""
     alternating_problems: int = Field(50, ge=2)
     """Problems that alternate in the test that tau does not decay."""
     alternating_trajectories: int = Field(2, ge=1)
