@@ -102,8 +102,8 @@ def test_the_yardstick_is_plain_decoding() -> None:
 @pytest.mark.parametrize("drafter", _DRAFTERS)
 @pytest.mark.parametrize("n_pages", [5, 7])
 def test_preemption(drafter: str, n_pages: int) -> None:
-    requests = _requests(10, 30, 60, n=2, law=replace(_LAW, max_new_tokens=80))
-    decoder = _watched_decoder(_drafter(drafter, requests), n_pages=n_pages, max_batch=6)
+    requests = _requests(10, 30, 60, n=3, law=replace(_LAW, max_new_tokens=100))
+    decoder = _watched_decoder(_drafter(drafter, requests), n_pages=n_pages, max_batch=9)
     _check(decoder, decode(decoder, requests), requests)
     assert decoder.statistics()["preemptions"] >= 1
 
