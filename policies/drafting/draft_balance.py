@@ -9,15 +9,13 @@ Source: ours. It is a token bucket that is filled by success.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, TypeAlias
+from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
+
+from tts_orch.policies.drafting.draft_size import Seconds
 
 __all__ = ["DraftBalance"]
-
-Seconds: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 _ALLOWANCE: Final = 0.003
 """Share of the time that each account is given."""

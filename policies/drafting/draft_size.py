@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Protocol
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tts_orch.policies.drafting.draft_tree import DraftTree, SlotSource, VerifiedStep
 
-__all__ = ["DraftSize", "FixedSize"]
+__all__ = ["DraftSize", "FixedSize", "Seconds"]
+
+Seconds: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.float64]]
+"""Cost of passes, in seconds, by their numbers of rows."""
 
 
 class DraftSize(Protocol):

@@ -14,18 +14,17 @@ tokens and time is that of renewal theory: the long-run ratio is largest where e
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Final, TypeAlias
+from collections.abc import Sequence
+from typing import Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tts_orch.policies.drafting.calibration import Calibration
+from tts_orch.policies.drafting.draft_size import Seconds
 from tts_orch.policies.drafting.draft_tree import DraftTree, Growth, SlotSource, VerifiedStep
 
 __all__ = ["NodeBudget"]
-
-Seconds: TypeAlias = Callable[[NDArray[np.float64]], NDArray[np.float64]]
 
 _MARGIN: Final = 1.2
 """How much more than its time's worth a node must promise: the best of many guesses is guessed too high, and drafting itself

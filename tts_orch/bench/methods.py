@@ -5,19 +5,16 @@ Everything that builds a drafter or a draft size from a method is here, so repla
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-from numpy.typing import NDArray
-
 from tts_orch.config import DraftingConfig
 from tts_orch.engine.cost_model import CostModel
 from tts_orch.errors import ConfigError
-from tts_orch.policies.drafting.draft_size import DraftSize, FixedSize
+from tts_orch.policies.drafting.draft_size import DraftSize, FixedSize, Seconds
 from tts_orch.policies.drafting.draft_tree import Drafter
 from tts_orch.policies.drafting.node_budget import NodeBudget
 from tts_orch.policies.drafting.registry import make_drafter
@@ -127,9 +124,7 @@ def new_drafter(config: DraftingConfig, vocabulary_size: int) -> Drafter | None:
     return make_drafter(config, vocabulary_size=vocabulary_size)
 
 
-def draft_size(
-    config: DraftingConfig, drafter: Drafter, seconds: Callable[[NDArray[np.float64]], NDArray[np.float64]]
-) -> DraftSize:
+def draft_size(config: DraftingConfig, drafter: Drafter, seconds: Seconds) -> DraftSize:
     """Return how many nodes a pass verifies.
 
     Args:
