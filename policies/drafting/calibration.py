@@ -50,9 +50,9 @@ class Calibration:
 
     def observe(self, steps: Sequence[VerifiedStep]) -> None:
         """Learn from verified trees: the children of nodes on the accepted path were judged, no others."""
-        joined = join_steps(steps)
-        if len(joined.token) > len(steps):
-            _learn(self._priors, self._kinds, self._groups, self._rates, *_judged(joined))
+        if any(len(step.tree.token) > 1 for step in steps):
+            judged = _judged(join_steps(steps))
+            _learn(self._priors, self._kinds, self._groups, self._rates, *judged)
 
 
 @numba.njit(cache=True)

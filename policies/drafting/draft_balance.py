@@ -65,10 +65,8 @@ class DraftBalance:
         """
         rows = n_roots + other_rows
         plain, without, with_drafts = self._seconds(np.array([n_roots, rows, rows + n_drafts], np.float64)).tolist()
-        drafting, learning = (
-            min(drafting, plain),
-            min(learning, plain),
-        )  # more: the machine paused, or compiled something
+        drafting = min(drafting, plain)  # what takes longer than a pass is a pause of the machine, or a compilation
+        learning = min(learning, plain)
         allowance, tokens_a_second = _ALLOWANCE * n_roots, n_roots / plain
         earned = n_gained - (with_drafts - without + drafting + learning) * tokens_a_second if n_drafts else 0.0
         success = max(earned, 0.0)

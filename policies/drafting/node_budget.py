@@ -83,8 +83,7 @@ class NodeBudget:
 
     def observe(self, steps: Sequence[VerifiedStep]) -> None:
         """Learn from the verified trees of one pass."""
-        if any(len(step.tree.token) > 1 for step in steps):
-            self.calibration.observe(steps)
+        self.calibration.observe(steps)
         tokens = sum(len(step.committed) for step in steps) / len(steps)
         self._tokens += _MEMORY * (tokens - self._tokens)
         self._time += _MEMORY * (self._pass_time - self._time)
