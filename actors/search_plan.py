@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias
+from typing import Protocol, TypeAlias
 
 from tts_orch.actors._budget import Budget
 from tts_orch.actors._open_scopes import OpenScopes
 from tts_orch.actors.search_controller import SearchController
-from tts_orch.budget_config import PROBLEM_BUDGET_ENDS, RUN_BUDGET_ENDS, BudgetConfig
+from tts_orch.budget_config import NO_LIMITS, PROBLEM_BUDGET_ENDS, RUN_BUDGET_ENDS, BudgetConfig
 from tts_orch.policies.search.context import SearchContext
 from tts_orch.records import Candidate, IntArray, Path, Problem, SamplingParams, SearchResult
 from tts_orch.rewards.base import StepScores
@@ -22,8 +22,6 @@ BoundPolicy: TypeAlias = Callable[[Problem, SearchContext], Awaitable[SearchResu
 
 Rewards: TypeAlias = Callable[[Problem, Sequence[Candidate]], Awaitable[Sequence[StepScores]]]
 """What a reward model says of candidates of a problem, one answer each."""
-
-_NO_LIMITS: Final = BudgetConfig()
 
 
 class CandidateJournal(Protocol):
@@ -120,7 +118,7 @@ class SearchPlan:
     journal: CandidateJournal
     use_drafts: bool = True
     attempt: int = 0
-    limits: BudgetConfig = _NO_LIMITS
+    limits: BudgetConfig = NO_LIMITS
 
     def problem_budget(self) -> Budget:
         """Return what a problem may spend; its time does not run yet."""

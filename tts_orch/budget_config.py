@@ -8,7 +8,7 @@ from pydantic import Field
 
 from tts_orch.settings import Settings
 
-__all__ = ["PROBLEM_BUDGET_ENDS", "RUN_BUDGET_ENDS", "BudgetConfig"]
+__all__ = ["NO_LIMITS", "PROBLEM_BUDGET_ENDS", "RUN_BUDGET_ENDS", "BudgetConfig"]
 
 PROBLEM_BUDGET_ENDS: Final = ("deadline", "token budget")
 """What stopped the search of a problem whose seconds, or whose tokens, were spent."""
@@ -27,3 +27,6 @@ class BudgetConfig(Settings):
     """Seconds for all problems; the next run goes on with those that are not done."""
     run_tokens: int | None = Field(None, ge=1)
     """Tokens to generate for all problems; the next run goes on with those that are not done."""
+
+
+NO_LIMITS: Final = BudgetConfig()

@@ -13,7 +13,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import yaml
 from pydantic import Field, field_validator, model_validator
 
-from tts_orch.budget_config import BudgetConfig
+from tts_orch.budget_config import NO_LIMITS, BudgetConfig
 from tts_orch.errors import ConfigError
 from tts_orch.method_config import (
     DVTS,
@@ -181,7 +181,7 @@ class RunConfig(TaskConfig):
     method: MethodConfig
     law: LawConfig = LawConfig()
     reward: RewardConfig | None = None
-    budget: BudgetConfig = BudgetConfig()
+    budget: BudgetConfig = NO_LIMITS
     out: Path
     """Run folder; an existing one of the same identity is resumed."""
     seed: int = Field(0, ge=0)

@@ -36,6 +36,9 @@ class _Method(Settings):
     n: int = Field(16, ge=1)
     """Candidates a problem."""
 
+    samples_whole: ClassVar[bool] = True
+    """Whether each candidate is one trajectory, so that a journal's count of them is the method's."""
+
     @property
     def n_at_once(self) -> int:
         """Candidates that a problem has open at once."""
@@ -108,6 +111,7 @@ class BudgetForcing(_Method):
     """What the answer begins with where the budget ended the thinking."""
 
     extendable: ClassVar[bool] = True
+    samples_whole: ClassVar[bool] = False
 
 
 class StepwiseMethod(ScoredMethod):
@@ -123,6 +127,7 @@ class StepwiseMethod(ScoredMethod):
     """Steps of a solution; the last one has no end but the solution's."""
 
     extendable: ClassVar[bool] = False
+    samples_whole: ClassVar[bool] = False
 
     @model_validator(mode="after")
     def _has_steps(self) -> StepwiseMethod:
@@ -197,6 +202,7 @@ class OwnMethod(_Method):
     """Name of its entry point in the group tts_orch.search_policies."""
 
     extendable: ClassVar[bool] = False
+    samples_whole: ClassVar[bool] = False
 
 
 MethodConfig = Annotated[

@@ -32,7 +32,7 @@ from tts_orch.actors.search_plan import (
 from tts_orch.actors.search_runner import search, search_many
 from tts_orch.actors.statistics_store import StatisticsClient, StatisticsStore
 from tts_orch.actors.target_verifier import VerifierDescription
-from tts_orch.budget_config import BudgetConfig
+from tts_orch.budget_config import NO_LIMITS, BudgetConfig
 from tts_orch.config import EngineConfig, LawConfig, MajorityVote, MethodConfig
 from tts_orch.errors import ConfigError
 from tts_orch.policies.drafting.scopes import ScopeNames
@@ -41,7 +41,7 @@ from tts_orch.records import Candidate, IntArray, Problem, SearchResult
 from tts_orch.reward_config import RewardConfig
 from tts_orch.rewards.base import ScoreFunction
 from tts_orch.settings import Settings
-from tts_orch.task_config import TaskConfig
+from tts_orch.task_config import DEFAULT_TASK, TaskConfig
 from tts_orch.tasks.answers import classes_for, extract_for
 from tts_orch.tasks.prompts import render
 from tts_orch.tasks.thinking import text_decoder, thinking_of
@@ -58,8 +58,6 @@ Template: TypeAlias = Literal["auto", "raw", "chat"]
 
 _DEFAULT_METHOD: Final = MajorityVote()
 _DEFAULT_LAW: Final = LawConfig()
-_DEFAULT_TASK: Final = TaskConfig()
-_NO_LIMITS: Final = BudgetConfig()
 _MEMORY_STORE: Final = "memory://"
 _STORE_WITHIN_S: Final = 60.0
 _SEARCHES: Final = 1 << 32  # more than one orchestrator will ever make; numbers of attempts stay apart by it
@@ -128,7 +126,7 @@ class Orchestrator:
         address: str | None = None,
         seed: int = 0,
         template: Template = "auto",
-        task: TaskConfig = _DEFAULT_TASK,
+        task: TaskConfig = DEFAULT_TASK,
         reward: RewardConfig | ScoreFunction | None = None,
         on_candidate: Callable[[Candidate], None] = lambda candidate: None,
         on_tokens: Callable[[int], None] = lambda n_tokens: None,
@@ -255,7 +253,7 @@ class Orchestrator:
         journal: CandidateJournal | None = None,
         use_drafts: bool = True,
         attempt: int = 0,
-        budget: BudgetConfig = _NO_LIMITS,
+        budget: BudgetConfig = NO_LIMITS,
     ) -> SearchPlan:
         policy, n = _bind(method)
         run_seed = self._seed if seed is None else seed

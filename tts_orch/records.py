@@ -294,6 +294,8 @@ class Candidate:
         message: what went wrong, with finish reason `error`.
         parent: path of the candidate that it continues, () for the prompt.
         n_before: how many of its tokens it was given by that candidate; means and sums are over the others.
+        tail_confidence, bottom_confidence, lowest_confidence: by the windows of a confidence cut (arXiv 2508.15260); 0 without one.
+        answer_is_fallback: whether nothing announced the answer, and it is only the last thing that may be one.
     """
 
     problem_id: str

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 
+from tts_orch.budget_config import RUN_BUDGET_ENDS
 from tts_orch.json_lines import JsonObject
 from tts_orch.method_config import MethodConfig, ScoredMethod
 from tts_orch.policies.voting import aggregate
@@ -115,6 +116,11 @@ class ProblemResult:
     def n_errors(self) -> int:
         """Candidates that failed and are to be done again."""
         return self.finish_reasons.get(FinishReason.ERROR, 0)
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether the next run has nothing to add: no candidate failed, and it was not stopped with its run."""
+        return not self.n_errors and self.stopped_by not in RUN_BUDGET_ENDS
 
     @property
     def n_finished(self) -> int:

@@ -12,25 +12,23 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
 
 from tts_orch.atomic_file import write_atomically
-from tts_orch.budget_config import RUN_BUDGET_ENDS
-from tts_orch.config import RunConfig
-from tts_orch.errors import RunFolderError
+from tts_orch.config import RunConfig, load_config
+from tts_orch.errors import ConfigError, RunFolderError
 from tts_orch.folder_lock import FolderLock
 from tts_orch.journal import Journal
 from tts_orch.json_lines import JsonLinesFile, JsonObject, json_line, read_json_lines
 from tts_orch.manifest import Manifest
-from tts_orch.method_config import StepwiseMethod
 from tts_orch.records import Problem
 from tts_orch.results import ProblemResult
 
-__all__ = ["RunFolder", "check_folder", "read_results", "read_summary"]
+__all__ = ["RunFolder", "check_folder", "read_identity", "read_results", "read_summary", "results_of", "unusable"]
 
 _MANIFEST: Final = "manifest.json"
 _STARTED: Final = frozenset(
@@ -52,7 +50,7 @@ def check_folder(config: RunConfig, problems: Sequence[Problem]) -> None:
             _refuse_foreign_folder(path)
             _check_identity(path, Manifest.read(path / _MANIFEST), Manifest.of(config, problems))
     except OSError as error:
-        raise _unusable(path, error) from None
+        raise unusable(path, error) from None
 
 
 class RunFolder:
@@ -78,7 +76,7 @@ class RunFolder:
             try:
                 self._open(stack)
             except OSError as error:
-                raise _unusable(self.path, error) from None
+                raise unusable(self.path, error) from None
             self._opened = stack.pop_all()
 
     def _open(self, stack: ExitStack) -> None:
@@ -97,8 +95,7 @@ class RunFolder:
     @property
     def results(self) -> list[ProblemResult]:
         """The results of this run so far, in problem order."""
-        found = (self._results.get(problem.id) for problem in self._problems)
-        return [result for result in found if result and result.n == self._config.method.n]
+        return results_of(self._results, [problem.id for problem in self._problems], self._config.method.n)
 
     @property
     def pending(self) -> list[Problem]:
@@ -113,16 +110,14 @@ class RunFolder:
 
     def _is_half_done(self, problem_id: str) -> bool:
         n_finished, result = self.journal.n_finished[problem_id], self._results.get(problem_id)
-        if isinstance(self._config.method, StepwiseMethod):  # how many candidates it wants shows only at its end
+        if not self._config.method.samples_whole:  # how many candidates it wants shows only at its end
             return n_finished > 0 and result is None
         if n_finished >= self._config.method.n:
             return False
         return n_finished > (result.n_finished if result else 0)  # more than came by no stop
 
     def _is_complete(self, result: ProblemResult) -> bool:
-        if result.n_errors or result.stopped_by in RUN_BUDGET_ENDS:
-            return False
-        return self.journal.n_finished[result.problem_id] >= result.n_finished
+        return result.is_settled and self.journal.n_finished[result.problem_id] >= result.n_finished
 
     def begin(self, target: Mapping[str, Any], fingerprints: Sequence[str]) -> None:
         """Write down what the run belongs to, once the target model is loaded and before anything is decoded.
@@ -209,7 +204,8 @@ class RunFolder:
         self._opened.close()
 
 
-def _unusable(path: Path, error: OSError) -> RunFolderError:
+def unusable(path: Path, error: OSError) -> RunFolderError:
+    """Return the error for a folder that cannot be read or written."""
     return RunFolderError(f"{path}: {error.strerror}; give a folder that can be written as --out")
 
 
@@ -230,6 +226,28 @@ def _check_identity(path: Path, earlier: Manifest | None, now: Manifest) -> None
 def _is_unused(entry: Path) -> bool:
     """Whether a file is what a run leaves that ended before it wrote its manifest."""
     return entry.name in _STARTED and not (entry.suffix == ".jsonl" and entry.stat().st_size)
+
+
+def read_identity(folder: Path) -> tuple[Manifest, RunConfig]:
+    """Return what a folder belongs to, and the settings of its latest run, whose `out` is this folder.
+
+    Raises:
+        RunFolderError: it is no run folder, or is damaged.
+    """
+    manifest, path = Manifest.read(folder / _MANIFEST), folder / "config.yaml"
+    if manifest is None:
+        raise RunFolderError(f"{folder}: no {_MANIFEST}; give a folder of `tts-orch run`")
+    try:
+        return manifest, RunConfig(**{**load_config(path), "out": folder})
+    except ConfigError as error:
+        message = str(error)
+        raise RunFolderError(message if message.startswith(str(path)) else f"{path}: {message}") from None
+
+
+def results_of(found: Mapping[str, ProblemResult], problem_ids: Iterable[str], n: int) -> list[ProblemResult]:
+    """Return the results that count for a run of n candidates a problem, in the order of the problems."""
+    latest = (found.get(problem_id) for problem_id in problem_ids)
+    return [result for result in latest if result and result.n == n]
 
 
 def read_results(folder: Path) -> dict[str, ProblemResult]:

@@ -10,7 +10,7 @@ import pytest
 
 from tts_orch.cli import execute
 from tts_orch.cli.dry_run import check_run
-from tts_orch.cli.workload import Workload, samples_whole, workload
+from tts_orch.cli.workload import Workload, workload
 from tts_orch.config import (
     DVTS,
     BeamSearch,
@@ -41,7 +41,7 @@ from tts_orch.tasks.problems import read_problems
 )
 def test_what_a_candidate_takes(method: MethodConfig, work: Workload, is_whole: bool) -> None:
     assert workload(method, max_new_tokens=100) == work
-    assert samples_whole(method) is is_whole
+    assert method.samples_whole is is_whole
 
 
 @pytest.fixture

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tts_orch.sandbox.isolation import Isolation, isolation
+from tts_orch.sandbox.isolation import Isolation, _tried, isolation
 from tts_orch.sandbox.limits import Limits
 from tts_orch.sandbox.programs import Outcome, run_python
 
@@ -138,7 +138,7 @@ def test_a_warning_names_what_is_missing(caplog: pytest.LogCaptureFixture, monke
     found = '{"network": false, "files": true, "processes": false}'
     monkeypatch.setattr("tts_orch.sandbox.isolation.run_python", lambda program, path: Outcome(0, found, ""))
     with caplog.at_level(logging.WARNING):
-        assert isolation.__wrapped__() == Isolation(network=False, files=True, processes=False)
+        assert _tried.__wrapped__() == Isolation(network=False, files=True, processes=False)
     (record,) = caplog.records
     assert "reach the network, reach other processes" in record.getMessage()
     assert "\n" not in record.getMessage()

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 from itertools import product
 from pathlib import Path
-from typing import Final
 
 from tts_orch.bench.methods import chosen_methods
 from tts_orch.bench.plan import ALTERNATING, BenchPlan, Part
@@ -16,8 +15,6 @@ from tts_orch.errors import ConfigError
 from tts_orch.tasks.problems import read_problems
 
 __all__ = ["check_recordings", "check_settings"]
-
-_REPLAYED: Final[tuple[Part, ...]] = ("replay", "ablation", "overlap", "coupling", "alternation", "real")
 
 
 def check_settings(plan: BenchPlan, parts: Collection[Part]) -> None:
@@ -40,9 +37,10 @@ def check_recordings(plan: BenchPlan, parts: Collection[Part], folder: ResultFol
     Raises:
         ConfigError: it was not.
     """
-    if "record" in parts or not set(parts) & set(_REPLAYED):
+    needed = _recordings(plan, parts, folder)
+    if "record" in parts or not needed:
         return
-    missing = [path for path in _recordings(plan, parts, folder) if not path.is_file()]
+    missing = [path for path in needed if not path.is_file()]
     if missing or "record" not in folder.read():
         what = missing[0] if missing else folder.path
         raise ConfigError(f"{what}: nothing was recorded there; run the part `record` first, with the same sizes")

@@ -7,11 +7,11 @@ from datetime import timedelta
 
 import click
 
-from tts_orch.cli.workload import samples_whole, workload
+from tts_orch.cli.workload import workload
 from tts_orch.config import DVTS, RunConfig
 from tts_orch.journal import count_finished
 from tts_orch.records import Problem
-from tts_orch.run_folder import check_folder, read_results, read_summary
+from tts_orch.run_folder import check_folder, read_results, read_summary, results_of
 from tts_orch.tasks.problems import read_problems
 
 __all__ = ["check_run"]
@@ -53,9 +53,11 @@ def _work(config: RunConfig, problems: Sequence[Problem], tokens_per_s: float | 
 
 
 def _n_missing(config: RunConfig, problems: Sequence[Problem]) -> int:
-    """Return how many candidates of the problems without a result are not there yet."""
-    n, finished, results = config.method.n, count_finished(config.out), read_results(config.out)
-    pending = [problem.id for problem in problems if problem.id not in results or results[problem.id].n != n]
-    if not samples_whole(config.method):
+    """Return how many candidates of the problems that a run would go on with are not there yet."""
+    n, finished = config.method.n, count_finished(config.out)
+    results = results_of(read_results(config.out), [problem.id for problem in problems], n)
+    done = {result.problem_id for result in results if result.is_settled}
+    pending = [problem.id for problem in problems if problem.id not in done]
+    if not config.method.samples_whole:
         return n * len(pending)
     return sum(max(n - finished[problem_id], 0) for problem_id in pending)

@@ -12,10 +12,11 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from tts_orch.cli.signals import heed_signals
-from tts_orch.errors import RunFolderError
 from tts_orch.folder_lock import FolderLock
 from tts_orch.journal import Journal
 from tts_orch.records import Problem, SearchResult
+from tts_orch.run_folder import unusable
+from tts_orch.tasks.thinking import text_decoder, thinking_of
 from tts_orch.training.base_model import BaseFiles, read_base_files
 from tts_orch.training.labelled_data import LabelledData, content_hash, given_data, rollout_data
 from tts_orch.training.labelled_solutions import LabelledSolution
@@ -56,7 +57,7 @@ def _open(out: Path, cache: Path, opened: ExitStack) -> None:
         cache.mkdir(parents=True, exist_ok=True)
         opened.callback(FolderLock(out).release)
     except OSError as error:
-        raise RunFolderError(f"{out}: {error.strerror}; give a folder that can be written as --out") from None
+        raise unusable(out, error) from None
 
 
 def _data(config: RewardTrainingConfig, base: BaseFiles, cache: Path, on_progress: OnProgress) -> LabelledData:
@@ -72,7 +73,7 @@ def _collect(
     """Label problems by rollouts of the target, in a folder of the cache that belongs to all that fixes the samples."""
     folder = cache / f"rollouts-{_rollouts_key(config, base)}"
     folder.mkdir(exist_ok=True)
-    decode = partial(base.tokenizer.decode, skip_special_tokens=True, clean_up_tokenization_spaces=False)
+    decode = text_decoder(base.tokenizer, thinking_of(base.tokenizer, template=config.template))
     ends = partial(step_ends, decode=decode, delimiters=config.delimiters)
 
     def label(problem: Problem, result: SearchResult) -> list[LabelledSolution]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 
-from tts_orch.budget_config import BudgetConfig
+from tts_orch.budget_config import NO_LIMITS
 from tts_orch.cli.plain_comparison import compare_with_plain
 from tts_orch.cli.progress import RunProgress
 from tts_orch.cli.signals import heed_signals
@@ -76,7 +76,7 @@ def _solve(config: RunConfig, problems: Sequence[Problem], folder: RunFolder, co
             summary["workers"] = {worker.worker: worker.fingerprint for worker in orchestrator.workers}
             folder.write_summary(summary)
         folder.write_results()
-        if config.budget != BudgetConfig() and folder.pending:
+        if config.budget != NO_LIMITS and folder.pending:
             console.print(_SPENT.format(len(folder.pending)), highlight=False, soft_wrap=True)
         if config.compare_plain:
             comparison = compare_with_plain(orchestrator, config, problems[: config.compare_plain])

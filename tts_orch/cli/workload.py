@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tts_orch.config import DVTS, BudgetForcing, MethodConfig
 from tts_orch.method_config import OwnMethod, StepwiseMethod
 
-__all__ = ["Workload", "samples_whole", "workload"]
+__all__ = ["Workload", "workload"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,3 @@ def workload(method: MethodConfig, max_new_tokens: int) -> Workload | None:
     n_steps = min(method.max_steps, max_new_tokens)
     n_looks = 1 + (method.lookahead if isinstance(method, DVTS) else 0)  # a step, and those it is looked at by
     return Workload(n_steps * n_looks, max_new_tokens * n_looks)
-
-
-def samples_whole(method: MethodConfig) -> bool:
-    """Whether each candidate is one trajectory, so that the journal's count of them is the method's."""
-    return not isinstance(method, BudgetForcing | StepwiseMethod | OwnMethod)

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Final
 
 import numpy as np
 
-from tts_orch.config import EngineConfig, RunConfig, load_config
+from tts_orch.config import EngineConfig, RunConfig
 from tts_orch.errors import ProblemError, RunFolderError
 from tts_orch.journal import read_finished
 from tts_orch.manifest import Manifest
 from tts_orch.records import Candidate, Problem
 from tts_orch.replay.recording import RecordedTrajectory, Recording
+from tts_orch.run_folder import read_identity
 from tts_orch.tasks.problems import read_problems
 from tts_orch.tasks.prompts import render
 
@@ -63,10 +64,7 @@ class FinishedRun:
             UserError: it is no run folder, its problem file has changed, it was decoded with rejection verification or step
                 by step, or nothing is finished.
         """
-        manifest = Manifest.read(folder / "manifest.json")
-        if manifest is None:
-            raise RunFolderError(f"{folder}: no manifest.json; give a folder of `tts-orch run`")
-        config = RunConfig(**{**load_config(folder / "config.yaml"), "out": folder})
+        manifest, config = read_identity(folder)
         if config.engine.verification != "keyed":
             raise RunFolderError(f"{folder}: its tokens depend on its drafts; replay needs --verification keyed")
         problems = _problems(folder, config)[:limit]

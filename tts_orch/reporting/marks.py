@@ -7,9 +7,9 @@ from typing import Final
 
 from tts_orch.reporting.markup import Markup, element
 
-__all__ = ["N_COLOURS", "colour_class", "legend", "mark"]
+__all__ = ["colour_class", "legend", "mark"]
 
-N_COLOURS: Final = 8
+_N_COLOURS: Final = 8
 _OUTLINES: Final = (  # around the origin, about 8 wide
     "M-4,0a4,4 0 1,0 8,0a4,4 0 1,0 -8,0z",
     "M-3.5,-3.5h7v7h-7z",
@@ -24,7 +24,7 @@ _OUTLINES: Final = (  # around the origin, about 8 wide
 
 def colour_class(number: int) -> str:
     """Return the style class that sets the colour of a number; it begins again after the last."""
-    return f"c{number % N_COLOURS}"
+    return f"c{number % _N_COLOURS}"
 
 
 def mark(number: int, x: float = 0, y: float = 0, *, hollow: bool = False, title: str | None = None) -> Markup:
@@ -32,7 +32,7 @@ def mark(number: int, x: float = 0, y: float = 0, *, hollow: bool = False, title
     return element(
         "path",
         element("title", title) if title else None,
-        d=_OUTLINES[number % N_COLOURS],
+        d=_OUTLINES[number % _N_COLOURS],
         transform=f"translate({x:.1f} {y:.1f})",
         class_=f"{colour_class(number)} {'hollow' if hollow else 'solid'}",
     )

@@ -9,13 +9,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from tts_orch.config import RunConfig, load_config
-from tts_orch.errors import ConfigError, ProblemError, RunFolderError
+from tts_orch.config import RunConfig
+from tts_orch.errors import ProblemError, RunFolderError
 from tts_orch.json_lines import JsonObject
 from tts_orch.manifest import Manifest
 from tts_orch.records import Problem
 from tts_orch.results import ProblemResult
-from tts_orch.run_folder import read_results, read_summary
+from tts_orch.run_folder import read_identity, read_results, read_summary, results_of
 from tts_orch.summary import DecodingTime, summarise
 from tts_orch.tasks.problems import read_problems
 
@@ -70,28 +70,15 @@ def _labels(folders: Sequence[Path]) -> list[str]:
 
 
 def _read(folder: Path, label: str) -> ReportedRun:
-    manifest = Manifest.read(folder / "manifest.json")
-    if manifest is None:
-        raise RunFolderError(f"{folder}: no manifest.json; give a folder of `tts-orch run`")
-    config = _config(folder)
-    found = read_results(folder)
-    latest = (found.get(problem_id) for problem_id, _ in manifest.problems)
-    results = [result for result in latest if result and result.n == config.method.n]
+    manifest, config = read_identity(folder)
+    problem_ids = (problem_id for problem_id, _ in manifest.problems)
+    results = results_of(read_results(folder), problem_ids, config.method.n)
     if not results:
         raise RunFolderError(f"{folder}: no problem is finished yet with the n of its config.yaml; let the run go on")
     earlier = read_summary(folder)
     time = DecodingTime(earlier.get("wall_time_s", 0.0), earlier.get("decoded_tokens", 0))
     summary = {**earlier, **summarise(results, len(manifest.problems), time)}
     return ReportedRun(label, folder, config, manifest, results, summary, _problems(config, manifest))
-
-
-def _config(folder: Path) -> RunConfig:
-    path = folder / "config.yaml"
-    try:
-        return RunConfig(**{**load_config(path), "out": folder})
-    except ConfigError as error:
-        message = str(error)
-        raise RunFolderError(message if message.startswith(str(path)) else f"{path}: {message}") from None
 
 
 def _problems(config: RunConfig, manifest: Manifest) -> dict[str, Problem]:

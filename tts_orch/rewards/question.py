@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tts_orch.records import Problem
-from tts_orch.tasks.prompts import with_choices
+from tts_orch.tasks.choice_task import with_choices
 
 __all__ = ["question_text"]
 

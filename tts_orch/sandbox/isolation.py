@@ -6,6 +6,7 @@ import functools
 import json
 import logging
 import tempfile
+import threading
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,7 @@ from tts_orch.sandbox.programs import run_python
 
 __all__ = ["Isolation", "isolation"]
 
+_TRYING: Final = threading.Lock()
 _MISSING: Final = {
     "network": "reach the network",
     "files": "write files outside their folder",
@@ -70,8 +72,18 @@ class Isolation:
         )
 
 
-@functools.cache
 def isolation() -> Isolation:
+    """Return what `_tried` found; from however many threads it is asked for, it is tried once.
+
+    Raises:
+        RunError: no program can be run at all.
+    """
+    with _TRYING:
+        return _tried()
+
+
+@functools.cache
+def _tried() -> Isolation:
     """Try what programs are kept from on this system, and log a warning of one line where that is not everything.
 
     Raises:
@@ -81,7 +93,7 @@ def isolation() -> Isolation:
         Path(folder).chmod(0o777)
         outcome = run_python(_PROBE, str(Path(folder, "file")))
     if outcome.exit_code != 0:
-        last_line = outcome.errors.strip().rpartition("\n")[2] or "no reason is given"
+        last_line = outcome.last_error or "no reason is given"
         raise RunError(
             f"programs cannot be tested here: {last_line}; use a Python that every user of the system may run"
         )

@@ -44,6 +44,11 @@ class Outcome:
         """Whether it was killed at its time limit."""
         return self.exit_code is None
 
+    @property
+    def last_error(self) -> str:
+        """The last line of its standard error, empty where there is none."""
+        return self.errors.strip().rpartition("\n")[2]
+
 
 def run_python(program: str, standard_input: str = "", limits: Limits = DEFAULT_LIMITS) -> Outcome:
     """Run a program to its end, or to that of its time; all its processes are gone when this returns.

@@ -11,10 +11,9 @@ import numpy as np
 from tts_orch.errors import ProblemError, first_line
 from tts_orch.records import IntArray, Problem
 from tts_orch.task_config import DEFAULT_TASK, TaskConfig
-from tts_orch.tasks.choice_task import with_choices
 from tts_orch.tasks.registry import task_of
 
-__all__ = ["Tokenizer", "render", "with_choices"]
+__all__ = ["Tokenizer", "render"]
 
 
 class Tokenizer(Protocol):

@@ -9,7 +9,7 @@ from typing import Final
 
 from tts_orch.records import Problem
 from tts_orch.tasks.code.markdown import code_blocks
-from tts_orch.tasks.code.parsing import called_name, defines, is_python, leading_python
+from tts_orch.tasks.code.parsing import called_name, defines, leading_python
 from tts_orch.tasks.code.problem_tests import FunctionTests, code_tests
 
 __all__ = ["extract_program"]
@@ -28,7 +28,7 @@ def extract_program(problem: Problem, text: str) -> str | None:
     tests = code_tests(problem)
     pieces = list(_pieces(text))
     if not isinstance(tests, FunctionTests):
-        return max(filter(is_python, pieces), key=len, default=None)
+        return max(pieces, key=len, default=None)
     stub = _stub(problem, tests.entry_point)
     name = tests.entry_point or called_name(tests.source)
     whole = next((piece for piece in reversed(pieces) if name and defines(piece, name)), None)
@@ -37,7 +37,7 @@ def extract_program(problem: Problem, text: str) -> str | None:
     if stub:
         bodies = [block.code for block in reversed(code_blocks(text))] or [text]
         return next(_completed(stub, bodies), None)
-    return max(filter(is_python, pieces), key=len, default=None)
+    return max(pieces, key=len, default=None)
 
 
 def _pieces(text: str) -> Iterator[str]:

@@ -34,9 +34,10 @@ def leading_python(code: str, n_kept: int = 0) -> str | None:
     for _ in range(_MOST_CUTS):
         if len(lines) <= n_kept or not any(map(str.strip, lines[n_kept:])):
             return None
-        line = _error_line("\n".join(lines))
+        kept = "\n".join(lines).rstrip()
+        line = _error_line(kept)
         if line is None:
-            return "\n".join(lines).rstrip()
+            return kept
         lines = lines[: min(line, len(lines)) - 1]
     return None
 

@@ -95,7 +95,7 @@ def _what_went_wrong(outcome: Outcome) -> str:
         return "took too long"
     if outcome.exit_code == 0:
         return "wrong output"
-    return outcome.errors.strip().rpartition("\n")[2][:200] or f"exit code {outcome.exit_code}"
+    return outcome.last_error[:200] or f"exit code {outcome.exit_code}"
 
 
 def _call(tests: FunctionTests, program: str, limits: Limits) -> CodeVerdict:
