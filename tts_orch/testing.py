@@ -39,6 +39,7 @@ import numpy as np
 
 from tts_orch.records import Candidate, FinishReason, Path, Prefix, Problem, SamplingParams, StepRule
 from tts_orch.seeds import trajectory_seed
+from tts_orch.tasks.classes import equal_classes
 
 __all__ = ["FakeSearchContext", "FakeStep", "PlantedTree", "fake_candidate"]
 
@@ -221,11 +222,7 @@ class FakeSearchContext:
 
     async def answer_classes(self, candidates: Sequence[Candidate]) -> list[int | None]:
         """Partition by equal answer texts."""
-        number: dict[str, int] = {}
-        return [
-            None if candidate.answer is None else number.setdefault(candidate.answer, len(number))
-            for candidate in candidates
-        ]
+        return equal_classes([candidate.answer for candidate in candidates])
 
     async def keep(self, kept: Sequence[Candidate], dropped: Sequence[Candidate] = ()) -> None:
         """Record a search step."""

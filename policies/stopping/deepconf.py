@@ -6,11 +6,11 @@ Source: arXiv 2508.15260.
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 
 import numpy as np
 
+from tts_orch.policies.voting import count_votes
 from tts_orch.records import Candidate
 from tts_orch.stopping_config import TraceScore
 
@@ -44,9 +44,6 @@ def vote_weights(candidates: Sequence[Candidate], how: TraceScore, least: float)
 
 def has_consensus(classes: Sequence[int | None], weights: Sequence[float], share: float) -> bool:
     """Whether one answer class has at least this share of the votes; None abstains, and nobody's vote is no consensus."""
-    votes: defaultdict[int, list[float]] = defaultdict(list)
-    for number, weight in zip(classes, weights, strict=True):
-        if number is not None and weight > 0:
-            votes[number].append(weight)
-    sums = [math.fsum(members) for members in votes.values()]
-    return bool(sums) and max(sums) >= share * math.fsum(sums)
+    heaviest_first = list(count_votes(classes, weights, weights).weights.values())
+    total = math.fsum(heaviest_first)
+    return total > 0 and heaviest_first[0] >= share * total

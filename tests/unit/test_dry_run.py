@@ -24,6 +24,8 @@ from tts_orch.config import (
 )
 from tts_orch.errors import ConfigError
 from tts_orch.manifest import Manifest
+from tts_orch.records import SearchResult
+from tts_orch.results import ProblemResult
 from tts_orch.tasks.problems import read_problems
 
 
@@ -80,6 +82,21 @@ def test_the_rate_is_the_one_of_the_folder(settings: dict[str, Any], capsys: pyt
     Manifest.of(config, read_problems(config.problems)).write(config.out / "manifest.json")
     (config.out / "summary.json").write_text(json.dumps({"tokens_per_s": 8.0}))
     assert work_of(config, capsys)[-1] == f"at most 0:01:40 h at 8.0 tokens/s, as measured in {config.out}"
+
+
+@pytest.mark.parametrize(("stopped_by", "n_missing"), [("", 4), ("token budget", 4), ("token budget of the run", 8)])
+def test_what_a_spent_run_budget_stopped_is_still_to_do(
+    settings: dict[str, Any], capsys: pytest.CaptureFixture[str], stopped_by: str, n_missing: int
+) -> None:
+    """The run goes on with it, but not with what the budget of its own problem ended."""
+    config = RunConfig(**{**settings, "method": {"name": "majority_vote", "n": 4}, "reward": None})
+    problems = read_problems(config.problems)
+    result = SearchResult("a", "majority_vote", None, stopped_by=stopped_by)
+    config.out.mkdir()
+    Manifest.of(config, problems).write(config.out / "manifest.json")
+    line = json.dumps(ProblemResult.of(problems[0], result, config.method).to_json())
+    (config.out / "results.jsonl").write_text(line + "\n")
+    assert work_of(config, capsys)[0] == f"2 problems x 4 candidates, of them {n_missing} to decode"
 
 
 def test_a_rate_is_for_dry_runs(capsys: pytest.CaptureFixture[str]) -> None:

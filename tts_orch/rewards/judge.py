@@ -1,6 +1,6 @@
 """A language model as judge: asked after every step whether the solution is right so far, its score is P(yes).
 
-Source: LLM as judge, arXiv 2306.05685; a verifier that answers yes or no, arXiv 2408.15240.
+Source: LLM as judge, arXiv 2306.05685; a reward model that answers yes or no, arXiv 2408.15240.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from tts_orch.reward_config import RewardConfig
 from tts_orch.rewards.model_loading import load_model
 from tts_orch.rewards.question import question_text
 from tts_orch.rewards.segment_model import PromptForm, SegmentModel
-from tts_orch.rewards.segments import Segment, Tokenizer, chat_frame, plain_tokens
+from tts_orch.rewards.segments import Segment, Tokenizer, chat_frame, plain_tokens, start_tokens
 from tts_orch.rewards.word_readout import word_readout
 
 __all__ = ["load", "prompt_form"]
@@ -37,7 +37,7 @@ def prompt_form(tokenizer: Tokenizer) -> PromptForm:
     if tokenizer.chat_template:
         start, answer = chat_frame(tokenizer, ["user"])
     else:
-        start = () if tokenizer.bos_token_id is None else (tokenizer.bos_token_id,)
+        start = start_tokens(tokenizer)
         answer = plain_tokens(tokenizer, "\nAnswer:")
     request = (*plain_tokens(tokenizer, _VERDICT), *answer)
 

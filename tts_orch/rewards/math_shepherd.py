@@ -16,7 +16,7 @@ from tts_orch.reward_config import RewardConfig
 from tts_orch.rewards.model_loading import load_model
 from tts_orch.rewards.question import question_text
 from tts_orch.rewards.segment_model import PromptForm, SegmentModel
-from tts_orch.rewards.segments import Segment, Tokenizer, continued_tokens, plain_tokens
+from tts_orch.rewards.segments import Segment, Tokenizer, continued_tokens, plain_tokens, start_tokens
 from tts_orch.rewards.word_readout import word_id, word_readout
 
 __all__ = ["load", "prompt_form"]
@@ -28,7 +28,7 @@ _NUMBERED: Final = re.compile(r"\s*step\s*\d", re.IGNORECASE)
 
 def prompt_form(tokenizer: Tokenizer, mark: int) -> PromptForm:
     """Return how solutions are shown: question, then a line for each step, numbered as in the training data, and its mark."""
-    start = () if tokenizer.bos_token_id is None else (tokenizer.bos_token_id,)
+    start = start_tokens(tokenizer)
 
     def form(problem: Problem, steps: Sequence[str]) -> list[Segment]:
         question = question_text(problem)

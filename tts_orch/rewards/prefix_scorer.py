@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any, Final, TypeAlias
 
 import torch
@@ -81,7 +82,8 @@ class PrefixScorer:
         readings = []
         for row, its_keys in zip(rows, keys, strict=True):
             new = next(computed) if row.new else []
-            self._memory.keep(its_keys, new)
+            if self._keeps:
+                self._memory.keep(its_keys, new)
             scores = tuple(segment.score for segment in (*row.kept, *new) if segment.score is not None)
             readings.append(Readings(scores, n_tokens_of(row.new)))
         return readings
@@ -97,11 +99,12 @@ class PrefixScorer:
         mask = torch.zeros(visible.shape, dtype=self._backbone.dtype, device=device).masked_fill_(~visible, _HIDDEN)
         inputs = {self._cache_name: cache, "attention_mask": mask, "position_ids": batch.positions.to(device)}
         hidden = self._backbone(input_ids=batch.token_ids.to(device), use_cache=True, **inputs).last_hidden_state
-        computed = []
-        for i, row in enumerate(rows):
-            scores = self._readout(hidden[i, row.reads]).double().tolist()
-            computed.append(_to_keep(row, scores, cache.layers, i, batch.n_past))
-        return computed
+        ends = torch.cat([hidden[i, row.reads] for i, row in enumerate(rows)])
+        scores = iter(self._readout(ends).double().tolist())
+        layers = cache.layers if self._keeps else ()
+        return [
+            _to_keep(row, list(islice(scores, len(row.new))), layers, i, batch.n_past) for i, row in enumerate(rows)
+        ]
 
 
 def _cache_of(rows: Sequence[Row], n_past: int) -> DynamicCache:

@@ -13,7 +13,7 @@ from safetensors.torch import load_file, save
 from torch import nn
 
 from tts_orch.atomic_file import write_atomically
-from tts_orch.errors import ConfigError
+from tts_orch.errors import ConfigError, first_line
 from tts_orch.settings import Settings
 
 __all__ = ["HeadConfig", "ProcessHead", "read_head", "write_head"]
@@ -95,7 +95,7 @@ def read_head(folder: Path) -> tuple[HeadConfig, ProcessHead]:
         head = ProcessHead(config.hidden_size, config.width)
         head.load_state_dict(load_file(folder / _WEIGHTS))
     except (OSError, TypeError, ValueError, RuntimeError, ConfigError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or str(error).splitlines()[0]
+        reason = getattr(error, "strerror", None) or first_line(error)
         raise ConfigError(
             f"{folder}: no process reward head ({reason}); make one with `tts-orch reward train`"
         ) from None

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeAlias
 
 from tts_orch.errors import TargetError, first_line
 
-__all__ = ["Segment", "chat_frame", "continued_tokens", "n_tokens_of", "plain_tokens"]
+__all__ = ["Segment", "chat_frame", "continued_tokens", "n_tokens_of", "plain_tokens", "start_tokens"]
 
 Tokenizer: TypeAlias = Any
 """A transformers tokenizer; its types are wider than what is asked of it here."""
@@ -47,6 +47,11 @@ def plain_tokens(tokenizer: Tokenizer, text: str, tag: str = "") -> tuple[int, .
         pieces = (before + tag[0], tag[1:], after)
         return tuple(i for piece in pieces if piece for i in plain_tokens(tokenizer, piece, tag))
     return tuple(tokenizer.encode(text, add_special_tokens=False, split_special_tokens=True))
+
+
+def start_tokens(tokenizer: Tokenizer) -> tuple[int, ...]:
+    """Return the token that texts begin with, none where the tokenizer has none."""
+    return () if tokenizer.bos_token_id is None else (tokenizer.bos_token_id,)
 
 
 def continued_tokens(tokenizer: Tokenizer, before: str, text: str) -> tuple[int, ...]:

@@ -17,7 +17,7 @@ from tts_orch.reward_config import RewardConfig
 from tts_orch.rewards.model_loading import load_model
 from tts_orch.rewards.question import question_text
 from tts_orch.rewards.segment_model import PromptForm, SegmentModel
-from tts_orch.rewards.segments import Segment, Tokenizer, plain_tokens
+from tts_orch.rewards.segments import Segment, Tokenizer, plain_tokens, start_tokens
 
 __all__ = ["Qwen2WithValueHead", "load", "prompt_form"]
 
@@ -39,7 +39,7 @@ class Qwen2WithValueHead(Qwen2PreTrainedModel):
 
 def prompt_form(tokenizer: Tokenizer) -> PromptForm:
     """Return how solutions are shown: the question on a line, then each step with a line end."""
-    start = () if tokenizer.bos_token_id is None else (tokenizer.bos_token_id,)
+    start = start_tokens(tokenizer)
     line_end = plain_tokens(tokenizer, "\n")
 
     def form(problem: Problem, steps: Sequence[str]) -> list[Segment]:

@@ -17,10 +17,12 @@ __all__ = ["word_id", "word_readout"]
 def word_readout(model: PreTrainedModel, yes: tuple[int, ...], no: tuple[int, ...]) -> Readout:
     """Return the head that gives the probability of the tokens `yes` among those and the tokens `no`."""
     head: Any = model.get_output_embeddings()
+    words = [*yes, *no]
+    weight, bias = head.weight[words], None if head.bias is None else head.bias[words]
     soft_cap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
 
     def probabilities(hidden: torch.Tensor) -> torch.Tensor:
-        logits = head(hidden)[:, [*yes, *no]].float()
+        logits = torch.nn.functional.linear(hidden, weight, bias).float()
         if soft_cap:
             logits = soft_cap * torch.tanh(logits / soft_cap)
         law: torch.Tensor = logits.softmax(-1)

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from tts_orch.records import Candidate, Problem
 from tts_orch.rewards.steps import split_steps
-from tts_orch.tasks.equivalence import answers_equal
+from tts_orch.tasks.answers import grade_for
 from tts_orch.training.labelled_solutions import LabelledSolution
 from tts_orch.training.rollouts import StepEnds
 from tts_orch.training.settings import RolloutSettings
@@ -37,7 +37,7 @@ def label_steps(
         delimiters: texts that end a step.
     """
     solutions = [candidate for candidate in candidates if candidate.is_solution]
-    is_right = [_is_right(solution, problem) for solution in solutions]
+    is_right = grade_for(problem, [solution.answer for solution in solutions]) or [False] * len(solutions)
     seen: set[tuple[int, ...]] = set()
 
     def label(start: tuple[int, ...], is_last: bool) -> float | None:
@@ -56,10 +56,6 @@ def label_steps(
         if any(one is not None for one in labels):
             labelled.append(LabelledSolution(problem.id, tuple(split_steps(solution.text, delimiters)), labels))
     return labelled
-
-
-def _is_right(solution: Candidate, problem: Problem) -> bool:
-    return solution.answer is not None and problem.answer is not None and answers_equal(solution.answer, problem.answer)
 
 
 def _estimate(outcomes: Sequence[bool], settings: RolloutSettings) -> float:

@@ -6,11 +6,11 @@ Source: Math-Shepherd, arXiv 2312.08935, section 3.2.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Generator, Sequence
-from contextlib import aclosing
 from dataclasses import replace
 from typing import TypeAlias
 
 from tts_orch.policies.search.context import SearchContext
+from tts_orch.policies.search.sampling import collect
 from tts_orch.records import Candidate, Prefix, Problem, SearchResult
 from tts_orch.training.settings import RolloutSettings
 
@@ -34,18 +34,12 @@ def rollout_policy(settings: RolloutSettings, ends: StepEnds) -> Policy:
 
     async def sample_rollouts(problem: Problem, context: SearchContext) -> SearchResult:
         root = await context.root(problem)
-        solutions = await _sample(context, [root], settings.solutions)
+        solutions = await collect(context, [root], settings.solutions)
         prefixes = _step_prefixes(root, solutions, ends)
-        rollouts = await _sample(context, prefixes, settings.rollouts) if prefixes else []
+        rollouts = await collect(context, prefixes, settings.rollouts) if prefixes else []
         return SearchResult(problem.id, "rollouts", None, [*solutions, *rollouts])
 
     return sample_rollouts
-
-
-async def _sample(context: SearchContext, prefixes: Sequence[Prefix], n: int) -> list[Candidate]:
-    async with aclosing(context.sample(prefixes, n=n)) as stream:
-        candidates = [candidate async for candidate in stream]
-    return sorted(candidates, key=lambda candidate: candidate.path)
 
 
 def _step_prefixes(root: Prefix, solutions: Sequence[Candidate], ends: StepEnds) -> list[Prefix]:
