@@ -12,6 +12,7 @@ from tests.toys_decoder import MAX_CONTEXT, ToyDecoder, ToyTokenizer
 from tts_orch.actors._open_scopes import OpenScopes
 from tts_orch.actors.search_controller import SearchController
 from tts_orch.actors.search_plan import Rewards, SearchPlan, SearchServices, VolatileJournal
+from tts_orch.actors.search_runner import search
 from tts_orch.actors.target_verifier import VerifierDescription
 from tts_orch.config import DraftingConfig, MajorityVote
 from tts_orch.errors import ClusterError, WorkerLostError
@@ -146,6 +147,22 @@ def factory(*verifiers: LocalVerifier | Exception) -> Callable[[], Awaitable[Loc
         return verifier
 
     return start
+
+
+async def searched(
+    problem: Problem,
+    plan: SearchPlan,
+    *verifiers: LocalVerifier | Exception,
+    n_started: int = 1,
+    services: Callable[[SearchController], SearchServices] | None = None,
+) -> SearchResult:
+    """Search one problem with the first `n_started` verifiers; the rest are replacements."""
+    controller = SearchController(factory(*verifiers), n_started)
+    await controller.start()
+    try:
+        return await search(problem, 0, plan, (services or services_of)(controller))
+    finally:
+        await controller.close()
 
 
 def at(*calls: int, fault: str) -> Fault:

@@ -14,7 +14,17 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.integration.local_verifier import LAW, LocalVerifier, at, factory, plan_of, run, services_of, tokenise
+from tests.integration.local_verifier import (
+    LAW,
+    LocalVerifier,
+    at,
+    factory,
+    plan_of,
+    run,
+    searched,
+    services_of,
+    tokenise,
+)
 from tests.toys_decoder import MAX_CONTEXT, ToyDecoder, expected_output, toy_engine
 from tts_orch.actors import target_verifier
 from tts_orch.actors._chunk_buffer import merge_chunks
@@ -60,12 +70,7 @@ class DictJournal(VolatileJournal):
 
 async def solve(*verifiers: LocalVerifier | Exception, n_started: int = 1, n: int = 9) -> SearchResult:
     """Search one problem with the first `n_started` verifiers; the rest are replacements."""
-    controller = SearchController(factory(*verifiers), n_started)
-    await controller.start()
-    try:
-        return await search(Problem("p", "prompt"), 0, plan_of(n), services_of(controller))
-    finally:
-        await controller.close()
+    return await searched(Problem("p", "prompt"), plan_of(n), *verifiers, n_started=n_started)
 
 
 def outputs(result: SearchResult) -> list[list[int]]:

@@ -6,17 +6,18 @@ import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.integration.local_verifier import LAW, LocalVerifier, at, factory, plan_of, run, services_of
+from tests.integration.local_verifier import LAW, LocalVerifier, at, factory, plan_of, run, searched, services_of
 from tests.toys_decoder import EOS_ID, expected_output
 from tts_orch.actors.search_controller import SearchController
 from tts_orch.actors.search_plan import CandidateJournal, VolatileJournal
-from tts_orch.actors.search_runner import search, search_many
+from tts_orch.actors.search_runner import search_many
 from tts_orch.budget_config import BudgetConfig
 from tts_orch.config import DVTS
 from tts_orch.errors import ConfigError
@@ -65,16 +66,9 @@ def solve(
     journal: CandidateJournal | None = None,
     **limits: Any,
 ) -> SearchResult:
-    async def scenario() -> SearchResult:
-        controller = SearchController(factory(*verifiers), n_started)
-        await controller.start()
-        plan = plan_of(8, policy=policy, journal=journal or VolatileJournal(), limits=BudgetConfig(**limits))
-        try:
-            return await search(PROBLEM, 0, plan, services_of(controller, rewards=rewards or Rewards()))
-        finally:
-            await controller.close()
-
-    return run(scenario())  # type: ignore[no-any-return]
+    plan = plan_of(8, policy=policy, journal=journal or VolatileJournal(), limits=BudgetConfig(**limits))
+    services = partial(services_of, rewards=rewards or Rewards())
+    return run(searched(PROBLEM, plan, *verifiers, n_started=n_started, services=services))  # type: ignore[no-any-return]
 
 
 def what_counts(result: SearchResult) -> tuple[Any, ...]:
@@ -241,13 +235,8 @@ def test_without_a_reward_model_scores_are_refused() -> None:
         await context.score([])
         raise AssertionError
 
-    async def scenario() -> None:
-        controller = SearchController(factory(LocalVerifier("a")), 1)
-        await controller.start()
-        await search(PROBLEM, 0, plan_of(1, policy=policy), services_of(controller))
-
     with pytest.raises(ConfigError, match="reward model"):
-        run(scenario())
+        run(searched(PROBLEM, plan_of(1, policy=policy), LocalVerifier("a")))
 
 
 # ---- budgets

@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.integration.local_verifier import LocalVerifier, at, factory, plan_of, run, services_of
+from tests.integration.local_verifier import LocalVerifier, at, plan_of, run, searched, services_of
 from tts_orch.actors.search_controller import SearchController
-from tts_orch.actors.search_plan import CandidateJournal, VolatileJournal
-from tts_orch.actors.search_runner import search
+from tts_orch.actors.search_plan import CandidateJournal, SearchServices, VolatileJournal
 from tts_orch.config import MajorityVote
 from tts_orch.journal import Journal
 from tts_orch.policies.search.context import SearchContext
@@ -55,17 +54,12 @@ def solve(
     n_started: int = 1,
     journal: CandidateJournal | None = None,
 ) -> SearchResult:
-    async def scenario() -> SearchResult:
-        controller = SearchController(factory(*verifiers), n_started)
-        await controller.start()
-        services = replace(services_of(controller), extract=last_number_is_small)
-        plan = plan_of(4, policy=partial(vote, rule), journal=journal or VolatileJournal())
-        try:
-            return await search(Problem("p", "prompt"), 0, plan, services)
-        finally:
-            await controller.close()
+    def services(controller: SearchController) -> SearchServices:
+        return replace(services_of(controller), extract=last_number_is_small)
 
-    result: SearchResult = run(scenario())
+    plan = plan_of(4, policy=partial(vote, rule), journal=journal or VolatileJournal())
+    work = searched(Problem("p", "prompt"), plan, *verifiers, n_started=n_started, services=services)
+    result: SearchResult = run(work)
     return result
 
 
