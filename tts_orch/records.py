@@ -128,6 +128,7 @@ class Problem:
         domain: free label; chooses how the answer is extracted when the run does not say.
         choices: texts of a multiple-choice problem, A first.
         tests: whatever the task's grader needs.
+        step_answers: results of the steps of a reference solution, in order.
     """
 
     id: str
@@ -137,6 +138,7 @@ class Problem:
     domain: str | None = None
     choices: tuple[str, ...] | None = None
     tests: object = None
+    step_answers: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

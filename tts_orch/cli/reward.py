@@ -54,6 +54,10 @@ def train(context: click.Context, /, problems: Path | None, config: Path | None,
       tts-orch reward train train.jsonl --target smollm2 --template raw --stop Q: --out rewards/sums
 
     \b
+    The target's own steps, held against the results of a reference solution's steps where PROBLEMS has them
+      tts-orch reward train train.jsonl --estimate reference --rollouts 0 --solutions 16 ...
+
+    \b
     Labels that somebody gave, a solution a line with prompt, steps and step_labels
       tts-orch reward train --labels prm_steps.jsonl.gz --target smollm2 --out rewards/steps
 
@@ -105,6 +109,7 @@ def problems(file: Path, part: Literal["train", "test"], n: int, seed: int, step
     from tts_orch.tasks.template_problems import template_problems
 
     made = template_problems(part, n, seed, steps)
-    lines = ({"id": one.id, "prompt": one.prompt, "answer": one.answer, "domain": one.domain} for one in made)
+    fields = ("id", "prompt", "answer", "step_answers", "domain")
+    lines = ({name: getattr(one, name) for name in fields} for one in made)
     write_atomically(file, "".join(map(json_line, lines)))
     click.echo(f"written: {file}, {n} problems")

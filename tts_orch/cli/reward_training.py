@@ -21,6 +21,7 @@ from tts_orch.training.base_model import BaseFiles, read_base_files
 from tts_orch.training.labelled_data import LabelledData, content_hash, given_data, rollout_data
 from tts_orch.training.labelled_solutions import LabelledSolution
 from tts_orch.training.process_rewards import OnProgress, TrainedHead, settings_key, train_process_head
+from tts_orch.training.reference_labels import label_by_reference
 from tts_orch.training.rollout_cache import RolloutLabels, collect_labels
 from tts_orch.training.rollout_labels import label_steps
 from tts_orch.training.rollouts import Policy, rollout_policy
@@ -70,13 +71,15 @@ def _data(config: RewardTrainingConfig, base: BaseFiles, cache: Path, on_progres
 def _collect(
     config: RewardTrainingConfig, base: BaseFiles, cache: Path, on_progress: OnProgress, problems: Sequence[Problem]
 ) -> list[RolloutLabels]:
-    """Label problems by rollouts of the target, in a folder of the cache that belongs to all that fixes the samples."""
+    """Label solutions of the target, in a folder of the cache that belongs to all that fixes the samples."""
     folder = cache / f"rollouts-{_rollouts_key(config, base)}"
     folder.mkdir(exist_ok=True)
     decode = text_decoder(base.tokenizer, thinking_of(base.tokenizer, template=config.template))
     ends = partial(step_ends, decode=decode, delimiters=config.delimiters)
 
     def label(problem: Problem, result: SearchResult) -> list[LabelledSolution]:
+        if config.rollout.estimate == "reference":
+            return label_by_reference(problem, result.candidates, config.delimiters)
         return label_steps(problem, result.candidates, config.rollout, ends, config.delimiters)
 
     return collect_labels(

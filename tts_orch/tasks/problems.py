@@ -21,8 +21,8 @@ _GZIP_MAGIC = b"\x1f\x8b"
 def read_problems(path: Path) -> list[Problem]:
     """Read a problem file.
 
-    A line has `id` and `prompt` or `messages`, and may have `answer`, `domain`, `choices` and `tests`, these with
-    `entry_point` and `test_setup`; other fields are ignored and blank lines skipped. Where a line has both, `prompt` is what
+    A line has `id` and `prompt` or `messages`, and may have `answer`, `step_answers`, `domain`, `choices` and `tests`, these
+    with `entry_point` and `test_setup`; other fields are ignored and blank lines skipped. Where a line has both, `prompt` is what
     goes to the model, and of a conversation (`turns`) only that. Outputs that wait for a verdict are no problems, though a
     file of them may look like it.
 
@@ -86,6 +86,7 @@ def _problem(line: bytes) -> Problem:
         domain=_text(fields, "domain"),
         choices=_choices(fields.get("choices")),
         tests=_tests(fields),
+        step_answers=_step_answers(fields.get("step_answers")),
     )
     if problem.tests is not None:
         code_tests(problem)
@@ -119,6 +120,14 @@ def _tests(fields: Mapping[str, Any]) -> object:
     """Return the tests as they are, with the fields that say how to run them where there are any."""
     told = {name: fields[name] for name in ("tests", "entry_point", "test_setup") if fields.get(name)}
     return told if len(told) > 1 else fields.get("tests")
+
+
+def _step_answers(value: object) -> tuple[str, ...] | None:
+    if value is None:
+        return None
+    if not isinstance(value, list) or not value or not all(isinstance(one, str | int | float) for one in value):
+        raise ValueError("`step_answers` must be a list of results, one for each step of a solution")
+    return tuple(one if isinstance(one, str) else json.dumps(one) for one in value)
 
 
 def _choices(value: object) -> tuple[str, ...] | None:

@@ -144,7 +144,9 @@ def template_problems(part: Part, n: int, seed: int = 0, steps: tuple[int, ...] 
         question = _story(calculation, source).question()
         identity = f"{part}-{seed}-{len(problems):04}-{n_steps}"
         prompt = f"{worked_examples(n_steps)}Q: {question}\nA:"
-        problems.setdefault(question, Problem(identity, prompt, answer=str(calculation.results()[-1]), domain="math"))
+        results = tuple(map(str, calculation.results()))
+        problem = Problem(identity, prompt, answer=results[-1], domain="math", step_answers=results)
+        problems.setdefault(question, problem)
     return list(problems.values())
 
 

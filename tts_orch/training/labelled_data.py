@@ -60,15 +60,16 @@ def rollout_data(
     Raises:
         ProblemError: a malformed file, or a problem without an answer.
     """
-    problems = _with_answers(path)[: config.limit]
-    held_out = _with_answers(config.held_out_problems) if config.held_out_problems else []
+    is_by_reference = config.rollout.estimate == "reference"
+    problems = _with_answers(path, is_by_reference)[: config.limit]
+    held_out = _with_answers(config.held_out_problems, is_by_reference) if config.held_out_problems else []
     everything = [*problems, *held_out]
     if len({problem.id for problem in everything}) < len(everything):
         raise ProblemError(f"{config.held_out_problems}: ids of {path} again; give every problem an id of its own")
     labels = collect(everything)
     is_held_out = [bool(not held_out and _is_drawn(problem, config.held_out)) for problem in problems]
     provenance = {
-        "labels": "rollouts of the base model",
+        "labels": "solutions of the base model",
         "file": path.name,
         "sha256": content_hash(path),
         "problems": len(everything),
@@ -88,11 +89,13 @@ def content_hash(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def _with_answers(path: Path) -> list[Problem]:
+def _with_answers(path: Path, is_by_reference: bool) -> list[Problem]:
     problems = read_problems(path)
     for problem in problems:
         if problem.answer is None:
             raise ProblemError(f"{path}: problem {problem.id!r} has no answer; rollouts are judged by it, so give one")
+        if is_by_reference and problem.step_answers is None:
+            raise ProblemError(f"{path}: problem {problem.id!r} has no step_answers; give them, or another estimate")
     return problems
 
 

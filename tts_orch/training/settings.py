@@ -22,10 +22,17 @@ class RolloutSettings(Settings):
 
     solutions: int = Field(4, ge=1)
     """Solutions of a problem whose steps are labelled."""
-    rollouts: int = Field(4, ge=1)
-    """Completions sampled after every step."""
-    estimate: Literal["soft", "hard"] = "soft"
-    """Label of a step: the share of completions that reach the right answer, or 1 where any of them does."""
+    rollouts: int = Field(4, ge=0)
+    """Completions sampled after every step; 0 with the estimate `reference` alone."""
+    estimate: Literal["soft", "hard", "reference"] = "soft"
+    """Label of a step: the share of completions that reach the right answer, or 1 where any of them does (hard); or whether
+    it and all before it have the results of the reference solution (`step_answers` of the problems)."""
+
+    @model_validator(mode="after")
+    def _has_labels(self) -> RolloutSettings:
+        if not self.rollouts and self.estimate != "reference":
+            raise ConfigError("rollouts: steps are labelled by them; give 1 or more, or the estimate reference")
+        return self
 
 
 class HeadSettings(Settings):
