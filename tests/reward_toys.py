@@ -120,7 +120,7 @@ def save_trained_head(folder: Path, layer: int = -2) -> Path:
     base = save_rlhflow_prm(folder.with_name(f"{folder.name}-base"))
     folder.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(7)
-    head = ProcessHead(hidden_size=32, width=8)
+    head = ProcessHead(n_inputs=32, width=8)
     head.mean.normal_()
     config = HeadConfig(
         base_model=str(base),

@@ -107,6 +107,16 @@ def test_hidden_states_behind_a_shared_prompt_are_those_of_the_whole_text(toy: P
         torch.testing.assert_close(hidden, states, rtol=1e-4, atol=1e-5)
 
 
+def test_likelihoods_stand_behind_the_hidden_states(toy: Path) -> None:
+    base = read_base_files(EngineConfig(target=str(toy), device="cpu"))
+    solution = [Segment(tuple(range(5, 17)), is_read=False), Segment((20, 21, 22))]
+    (states,) = base.load(-2).hidden_states([solution])
+    (more,) = base.load(-2, with_likelihood=True).hidden_states([solution])
+    torch.testing.assert_close(more[:, :32], states, rtol=1e-4, atol=1e-5)
+    mean, least = more[0, 32:].tolist()
+    assert least <= mean < 0
+
+
 # ---- training
 
 

@@ -10,6 +10,7 @@ import torch
 from transformers import LlamaConfig, LlamaModel
 
 from tests.toys import TOY_MODELS
+from tts_orch.rewards.likelihood import Likelihood
 from tts_orch.rewards.prefix_memory import KeptSegment, PrefixMemory, prefix_keys
 from tts_orch.rewards.prefix_scorer import PrefixScorer
 from tts_orch.rewards.segments import Segment, n_tokens_of
@@ -115,6 +116,36 @@ def test_a_tail_is_part_of_what_is_kept(backbone: LlamaModel) -> None:
     with_tail, without = [prompt, Segment((4,), tail=(5, 6))], [prompt, Segment((4, 5, 6))]
     assert scorer.read([with_tail])[0].scores == pytest.approx(scorer.read([without])[0].scores, abs=TOLERANCE)
     assert prefix_keys(with_tail)[-1] != prefix_keys(without)[-1]
+
+
+@pytest.mark.parametrize("kv_bytes", [0, 2**30])
+def test_likelihoods_are_those_of_a_stock_forward(kv_bytes: int) -> None:
+    model = TOY_MODELS["llama"](torch.float32)
+    seen: list[torch.Tensor] = []
+
+    def note(states: torch.Tensor) -> torch.Tensor:
+        seen.extend(states)
+        return torch.zeros(len(states))
+
+    likelihood = Likelihood(layer=1, output=model.get_output_embeddings())
+    scorer = PrefixScorer(model.base_model, note, kv_bytes=kv_bytes, likelihood=likelihood)
+    solution = segments(5, [4, 3, 1, 6])
+    scorer.read([solution[:-2]])  # the rest goes on from what is kept, its first token too
+    if kv_bytes:
+        scorer.read([solution])
+        found = [seen[1], *seen[2:]]  # the prompt and the first step; then the others
+    else:
+        seen.clear()
+        scorer.read([solution])
+        found = seen[1:]
+    token_ids = torch.tensor([[i for segment in solution for i in segment.token_ids]])
+    with torch.no_grad():
+        whole = model(token_ids, output_hidden_states=True)
+    log_probs = whole.logits[0, :-1].log_softmax(-1).gather(1, token_ids[0, 1:, None])[:, 0]
+    for states, (start, end) in zip(found, [(4, 7), (7, 8), (8, 14)], strict=True):
+        own = log_probs[start - 1 : end - 1]
+        expected = torch.cat([whole.hidden_states[1][0, end - 1], torch.stack([own.mean(), own.min()])])
+        torch.testing.assert_close(states, expected, rtol=1e-4, atol=1e-5)
 
 
 def kept(n_tokens: int) -> KeptSegment:

@@ -7,7 +7,7 @@ from transformers import PreTrainedModel
 
 from tts_orch.errors import ConfigError
 
-__all__ = ["cut_to_layer"]
+__all__ = ["checked_layer", "cut_to_layer"]
 
 
 def cut_to_layer(model: PreTrainedModel, layer: int) -> PreTrainedModel:
@@ -21,13 +21,8 @@ def cut_to_layer(model: PreTrainedModel, layer: int) -> PreTrainedModel:
         ConfigError: it has no such layer, or its layers cannot be told.
     """
     text = model.config.get_text_config()
-    n_layers: int = text.num_hidden_layers
-    kept = layer if layer >= 0 else n_layers + 1 + layer
-    if not 0 <= kept <= n_layers:
-        raise ConfigError(
-            f"layer: the model has hidden states {-n_layers - 1} to {n_layers}, not {layer}; choose one of them"
-        )
-    if kept < n_layers:
+    kept = checked_layer(model, layer)
+    if kept < text.num_hidden_layers:
         layers = getattr(model, "layers", None)
         if not (isinstance(layers, nn.ModuleList) and hasattr(model, "norm")):
             raise ConfigError(f"layer: {type(model).__name__} can be read behind its last layer only; give -1")
@@ -35,3 +30,18 @@ def cut_to_layer(model: PreTrainedModel, layer: int) -> PreTrainedModel:
         model.norm = nn.Identity()
         text.num_hidden_layers = kept
     return model
+
+
+def checked_layer(model: PreTrainedModel, layer: int) -> int:
+    """Return the number of a layer's hidden states, counted from the embeddings.
+
+    Raises:
+        ConfigError: the model has no such layer.
+    """
+    n_layers: int = model.config.get_text_config().num_hidden_layers
+    number = layer if layer >= 0 else n_layers + 1 + layer
+    if not 0 <= number <= n_layers:
+        raise ConfigError(
+            f"layer: the model has hidden states {-n_layers - 1} to {n_layers}, not {layer}; choose one of them"
+        )
+    return number

@@ -22,10 +22,12 @@ class KeptSegment:
     Attributes:
         layers: keys and values `[2, heads, n, head_dim]` of its tokens, one tensor a layer.
         score: taken at its end, None where none was.
+        top: `[hidden]` output of the last layer at its last token, where somebody wants it.
     """
 
     layers: tuple[torch.Tensor, ...]
     score: float | None
+    top: torch.Tensor | None = None
 
     @property
     def n_tokens(self) -> int:

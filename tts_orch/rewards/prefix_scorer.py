@@ -11,6 +11,7 @@ from typing import Any, Final, TypeAlias
 import torch
 from transformers import DynamicCache, PreTrainedModel
 
+from tts_orch.rewards.likelihood import Likelihood
 from tts_orch.rewards.padded_batch import Row, pad, past_of
 from tts_orch.rewards.prefix_memory import KeptSegment, PrefixMemory, prefix_keys
 from tts_orch.rewards.segments import Segment, n_tokens_of
@@ -44,9 +45,19 @@ class PrefixScorer:
         readout: the head.
         batch: solutions in a forward.
         kv_bytes: memory for keys and values of what was read.
+        likelihood: what the readout gets behind each hidden state, nothing if not given.
     """
 
-    def __init__(self, backbone: PreTrainedModel, readout: Readout, *, batch: int = 16, kv_bytes: int = 2**30) -> None:
+    def __init__(
+        self,
+        backbone: PreTrainedModel,
+        readout: Readout,
+        *,
+        batch: int = 16,
+        kv_bytes: int = 2**30,
+        likelihood: Likelihood | None = None,
+    ) -> None:
+        self._likelihood = likelihood
         self._backbone = backbone
         self._readout = readout
         self._batch = batch
@@ -98,13 +109,22 @@ class PrefixScorer:
         visible = batch.visible.to(device)
         mask = torch.zeros(visible.shape, dtype=self._backbone.dtype, device=device).masked_fill_(~visible, _HIDDEN)
         inputs = {self._cache_name: cache, "attention_mask": mask, "position_ids": batch.positions.to(device)}
-        hidden = self._backbone(input_ids=batch.token_ids.to(device), use_cache=True, **inputs).last_hidden_state
-        ends = torch.cat([hidden[i, row.reads] for i, row in enumerate(rows)])
-        scores = iter(self._readout(ends).double().tolist())
+        if self._likelihood:
+            inputs["output_hidden_states"] = True
+        output = self._backbone(input_ids=batch.token_ids.to(device), use_cache=True, **inputs)
+        scores = iter(self._readout(self._states_at_ends(rows, output)).double().tolist())
         layers = cache.layers if self._keeps else ()
+        tops = output.last_hidden_state if self._likelihood else [None] * len(rows)
         return [
-            _to_keep(row, list(islice(scores, len(row.new))), layers, i, batch.n_past) for i, row in enumerate(rows)
+            _to_keep(row, list(islice(scores, len(row.new))), layers, i, batch.n_past, top)
+            for i, (row, top) in enumerate(zip(rows, tops, strict=True))
         ]
+
+    def _states_at_ends(self, rows: Sequence[Row], output: Any) -> torch.Tensor:
+        """Return `[n, hidden]` what the readout gets for all new segments, in order."""
+        hidden = output.hidden_states[self._likelihood.layer] if self._likelihood else output.last_hidden_state
+        ends = torch.cat([hidden[i, row.reads] for i, row in enumerate(rows)])
+        return torch.cat([ends, self._likelihood.of(rows, output.last_hidden_state)], 1) if self._likelihood else ends
 
 
 def _cache_of(rows: Sequence[Row], n_past: int) -> DynamicCache:
@@ -117,12 +137,15 @@ def _cache_of(rows: Sequence[Row], n_past: int) -> DynamicCache:
     return cache
 
 
-def _to_keep(row: Row, scores: Sequence[float], layers: Sequence[Any], i: int, n_past: int) -> list[KeptSegment]:
+def _to_keep(
+    row: Row, scores: Sequence[float], layers: Sequence[Any], i: int, n_past: int, top: torch.Tensor | None
+) -> list[KeptSegment]:
     segments = []
     for segment, end, score in zip(row.new, row.ends, scores, strict=True):
         span = slice(n_past + end - len(segment.token_ids), n_past + end)
         of_layers = tuple(torch.stack([layer.keys[i, :, span], layer.values[i, :, span]]) for layer in layers)
-        segments.append(KeptSegment(of_layers, score if segment.is_read else None))
+        end_top = None if top is None else top[end - 1].clone()
+        segments.append(KeptSegment(of_layers, score if segment.is_read else None, end_top))
     return segments
 
 

@@ -14,6 +14,7 @@ from torch import nn
 
 from tts_orch.atomic_file import write_atomically
 from tts_orch.errors import ConfigError, first_line
+from tts_orch.rewards.likelihood import N_LIKELIHOODS
 from tts_orch.settings import Settings
 
 __all__ = ["HeadConfig", "ProcessHead", "read_head", "write_head"]
@@ -39,36 +40,44 @@ class HeadConfig(Settings):
     """Texts that end a step; the first one is put behind every step, and read at its last token."""
     layer: int
     """Which hidden states: 0 are the embeddings, -1 is the output of the last layer."""
+    likelihood: bool = False
+    """Whether it reads, behind the hidden state, how likely the base model finds the step."""
     kind: Literal["linear", "mlp"]
     width: int = Field(ge=0)
     """Size of the hidden layer; 0 without one."""
     hidden_size: int = Field(ge=1)
+    """Of the base model."""
     training: dict[str, Any] = Field(default_factory=dict)
     """Where the labels come from."""
     held_out: dict[str, Any] = Field(default_factory=dict)
     """How well it judges steps of problems that it was not trained on."""
 
+    @property
+    def n_inputs(self) -> int:
+        """Numbers that it reads for a step."""
+        return self.hidden_size + (N_LIKELIHOODS if self.likelihood else 0)
+
 
 class ProcessHead(nn.Module):
-    """Standardises a hidden state and maps it to a logit; linear, or with one hidden layer.
+    """Standardises what is known of a step and maps it to a logit; linear, or with one hidden layer.
 
     Args:
-        hidden_size: of the base model.
+        n_inputs: hidden state of the base model, and what else is read.
         width: of the hidden layer; 0 for a linear head.
     """
 
     mean: torch.Tensor
     scale: torch.Tensor
 
-    def __init__(self, hidden_size: int, width: int = 0) -> None:
+    def __init__(self, n_inputs: int, width: int = 0) -> None:
         super().__init__()
-        self.register_buffer("mean", torch.zeros(hidden_size))
-        self.register_buffer("scale", torch.ones(hidden_size))
-        hidden = [nn.Linear(hidden_size, width), nn.GELU()] if width else []
-        self.layers = nn.Sequential(*hidden, nn.Linear(width or hidden_size, 1))
+        self.register_buffer("mean", torch.zeros(n_inputs))
+        self.register_buffer("scale", torch.ones(n_inputs))
+        hidden = [nn.Linear(n_inputs, width), nn.GELU()] if width else []
+        self.layers = nn.Sequential(*hidden, nn.Linear(width or n_inputs, 1))
 
     def forward(self, hidden: torch.Tensor) -> torch.Tensor:
-        """Return the logits `[n]` of hidden states `[n, hidden_size]`, in float32."""
+        """Return the logits `[n]` of steps `[n, n_inputs]`, in float32."""
         standardised = (hidden.float() - self.mean) / self.scale
         logits: torch.Tensor = self.layers(standardised)[..., 0]
         return logits
@@ -92,7 +101,7 @@ def read_head(folder: Path) -> tuple[HeadConfig, ProcessHead]:
     """
     try:
         config = HeadConfig(**json.loads((folder / _CONFIG).read_bytes()))
-        head = ProcessHead(config.hidden_size, config.width)
+        head = ProcessHead(config.n_inputs, config.width)
         head.load_state_dict(load_file(folder / _WEIGHTS))
     except (OSError, TypeError, ValueError, RuntimeError, ConfigError, SafetensorError) as error:
         reason = getattr(error, "strerror", None) or first_line(error)

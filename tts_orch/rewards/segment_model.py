@@ -10,6 +10,7 @@ from transformers import PreTrainedModel
 from tts_orch.records import Problem
 from tts_orch.reward_config import RewardConfig
 from tts_orch.rewards.base import DEFAULT_DELIMITERS, Solution, StepScores
+from tts_orch.rewards.likelihood import Likelihood
 from tts_orch.rewards.prefix_scorer import PrefixScorer, Readings, Readout
 from tts_orch.rewards.segments import Segment, n_tokens_of
 from tts_orch.rewards.steps import split_steps
@@ -33,6 +34,7 @@ class SegmentModel:
         config: batch size, memory, delimiters.
         max_context: tokens of prompt and solution; what is longer gets no score, and is never cut.
         cut: where the steps of a text are.
+        likelihood: what the head reads beside a hidden state.
     """
 
     def __init__(
@@ -43,9 +45,11 @@ class SegmentModel:
         config: RewardConfig,
         max_context: int,
         cut: Cut = split_steps,
+        likelihood: Likelihood | None = None,
     ) -> None:
         self._form = form
-        self._scorer = PrefixScorer(backbone, readout, batch=config.batch, kv_bytes=int(config.kv_memory_gib * 2**30))
+        kv_bytes = int(config.kv_memory_gib * 2**30)
+        self._scorer = PrefixScorer(backbone, readout, batch=config.batch, kv_bytes=kv_bytes, likelihood=likelihood)
         self._max_context = max_context
         self._cut = cut
         self._delimiters = config.delimiters or DEFAULT_DELIMITERS

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Final
 
 import torch
-from transformers import AutoModel
+from transformers import AutoModel, AutoModelForCausalLM, PreTrainedModel
 
 from tts_orch.engine.model_files import locate
 from tts_orch.errors import ConfigError
 from tts_orch.records import Problem
 from tts_orch.reward_config import RewardConfig
-from tts_orch.rewards.cut_model import cut_to_layer
+from tts_orch.rewards.cut_model import checked_layer, cut_to_layer
+from tts_orch.rewards.likelihood import Likelihood
 from tts_orch.rewards.model_loading import load_model
 from tts_orch.rewards.process_head import HeadConfig, read_head
 from tts_orch.rewards.segment_model import PromptForm, SegmentModel
@@ -21,7 +22,7 @@ from tts_orch.rewards.segments import Segment, Tokenizer
 from tts_orch.rewards.step_encoding import encode_steps
 from tts_orch.tasks.prompts import render
 
-__all__ = ["load", "prompt_form"]
+__all__ = ["load", "prompt_form", "readable_model"]
 
 _BLOCK: Final = 32  # prompts are read in blocks, so that worked examples that problems share are read once
 
@@ -51,7 +52,8 @@ def load(config: RewardConfig) -> SegmentModel:
     head_config, head = read_head(Path(locate(config.model or "")))
     if config.dtype == "auto":
         config = config.model_copy(update={"dtype": head_config.dtype})
-    loaded = load_model(config, AutoModel, head_config.base_model)
+    architecture = AutoModelForCausalLM if head_config.likelihood else AutoModel
+    loaded = load_model(config, architecture, head_config.base_model)
     if loaded.weights_id != head_config.base_weights:
         raise ConfigError(
             f"{config.model}: the head was trained on other weights than {head_config.base_model} has here; "
@@ -59,11 +61,34 @@ def load(config: RewardConfig) -> SegmentModel:
         )
     if config.delimiters is None:
         config = config.model_copy(update={"delimiters": head_config.delimiters})
-    backbone = cut_to_layer(loaded.model, head_config.layer)
+    backbone, likelihood = readable_model(loaded.model, head_config.layer, head_config.likelihood)
     head = head.to(backbone.device)
 
     def readout(hidden: torch.Tensor) -> torch.Tensor:
         logits: torch.Tensor = head(hidden)
         return logits.sigmoid()
 
-    return SegmentModel(prompt_form(loaded.tokenizer, head_config), backbone, readout, config, loaded.max_context)
+    form = prompt_form(loaded.tokenizer, head_config)
+    return SegmentModel(form, backbone, readout, config, loaded.max_context, likelihood=likelihood)
+
+
+def readable_model(
+    model: PreTrainedModel, layer: int, with_likelihood: bool
+) -> tuple[PreTrainedModel, Likelihood | None]:
+    """Return a base model as a head reads it, with what is read beside its hidden states.
+
+    Args:
+        model: with its output layer where likelihoods are read; it is changed.
+        layer: whose hidden states are read.
+        with_likelihood: whether likelihoods are.
+
+    Raises:
+        ConfigError: it has no such layer, or no output layer.
+    """
+    backbone: PreTrainedModel = model.base_model
+    if not with_likelihood:
+        return cut_to_layer(backbone, layer), None
+    output = model.get_output_embeddings()
+    if output is None:
+        raise ConfigError("likelihood: the base model has no output layer; train the head without likelihood")
+    return backbone, Likelihood(checked_layer(backbone, layer), output)

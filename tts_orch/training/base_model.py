@@ -15,10 +15,11 @@ from tts_orch.config import EngineConfig
 from tts_orch.engine.model_files import locate, weights_id
 from tts_orch.engine.model_options import device_named, dtype_named
 from tts_orch.errors import TargetError, first_line
-from tts_orch.rewards.cut_model import cut_to_layer
+from tts_orch.rewards.likelihood import N_LIKELIHOODS, Likelihood
 from tts_orch.rewards.model_loading import readable_positions
 from tts_orch.rewards.prefix_scorer import PrefixScorer
 from tts_orch.rewards.segments import Segment
+from tts_orch.rewards.trained_head import readable_model
 
 __all__ = ["BaseFiles", "BaseModel", "read_base_files"]
 
@@ -31,17 +32,19 @@ class BaseModel:
 
     Args:
         model: without its output layer, in evaluation mode.
+        likelihood: what is read beside its hidden states.
 
     Attributes:
-        hidden_size: width of its hidden states.
+        n_features: width of its hidden states, and what is read beside them.
     """
 
-    def __init__(self, model: PreTrainedModel) -> None:
+    def __init__(self, model: PreTrainedModel, likelihood: Likelihood | None = None) -> None:
         self._model = model
-        self.hidden_size: int = model.config.get_text_config().hidden_size
+        self._likelihood = likelihood
+        self.n_features: int = model.config.get_text_config().hidden_size + (N_LIKELIHOODS if likelihood else 0)
 
     def hidden_states(self, solutions: Sequence[Sequence[Segment]]) -> list[torch.Tensor]:
-        """Return the hidden states `[n, hidden_size]` at the ends of the segments of every solution that are to be read.
+        """Return the hidden states `[n, n_features]` at the ends of the segments of every solution that are to be read.
 
         They are read as they will be when the head is used, shared beginnings once.
         """
@@ -52,8 +55,8 @@ class BaseModel:
             states.extend(hidden.float().cpu())
             return torch.arange(len(states) - len(hidden), len(states))
 
-        readings = PrefixScorer(self._model, number, batch=_BATCH).read(solutions)
-        nothing = torch.zeros(0, self.hidden_size)
+        readings = PrefixScorer(self._model, number, batch=_BATCH, likelihood=self._likelihood).read(solutions)
+        nothing = torch.zeros(0, self.n_features)
         return [torch.stack([states[int(i)] for i in one.scores]) if one.scores else nothing for one in readings]
 
 
@@ -84,17 +87,16 @@ class BaseFiles:
         """The type of the weights as settings write it."""
         return str(self.dtype).removeprefix("torch.")
 
-    def load(self, layer: int) -> BaseModel:
-        """Load it up to a layer.
+    def load(self, layer: int, with_likelihood: bool = False) -> BaseModel:
+        """Load it up to a layer, or whole where likelihoods are read too.
 
         Raises:
             ConfigError: it has no such layer.
         """
         logging.disable_progress_bar()
         whole: Any = AutoModelForCausalLM.from_pretrained(self.folder, dtype=self.dtype)
-        model: PreTrainedModel = whole.base_model
-        torch.nn.Module.to(model.eval().requires_grad_(False), self.device)  # the model's own `to` hides its types
-        return BaseModel(cut_to_layer(model, layer))
+        torch.nn.Module.to(whole.eval().requires_grad_(False), self.device)  # the model's own `to` hides its types
+        return BaseModel(*readable_model(whole, layer, with_likelihood))
 
 
 def read_base_files(config: EngineConfig) -> BaseFiles:

@@ -44,6 +44,9 @@ class HeadSettings(Settings):
     """mlp: size of the hidden layer."""
     layer: int = -1
     """Hidden states that the head reads: 0 are the embeddings, -1 is the last layer's output."""
+    likelihood: bool = False
+    """Read also how likely the base model finds the step: the mean and the least log-probability of its tokens. The whole
+    model is run then, whatever the layer."""
     epochs: int = Field(60, ge=1)
     """Passes over the training steps."""
     batch_size: int = Field(64, ge=1)

@@ -32,7 +32,7 @@ class StepData(NamedTuple):
     """Labelled steps.
 
     Attributes:
-        features: `[n, hidden_size]` float32.
+        features: `[n, n_features]` float32.
         labels: `[n]` float32.
         problems: `[n]` number of the problem of each.
         is_last: `[n]` whether it is the last one of its solution.
@@ -99,7 +99,7 @@ def _shard(
     fitting = [one for one in shown if n_tokens_of(one.segments) <= max_tokens]
     states = base.hidden_states([one.segments for one in fitting])
     parts = [_of_solution(one.number, hidden, one.labels) for one, hidden in zip(fitting, states, strict=True)]
-    nothing = _of_solution(first, torch.zeros(0, base.hidden_size), [])
+    nothing = _of_solution(first, torch.zeros(0, base.n_features), [])
     return _joined([nothing, *parts])
 
 
