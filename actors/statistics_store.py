@@ -11,7 +11,7 @@ from ray.exceptions import RayError
 
 from tts_orch.actors._remote import Remote, remote
 from tts_orch.errors import OrchestratorError, StoreError
-from tts_orch.store.base import LogRead, Snapshot, StoreStatistics
+from tts_orch.store.base import LogRead, Snapshot
 from tts_orch.store.memory import MemoryStore
 
 __all__ = ["StatisticsClient", "StatisticsStore"]
@@ -21,7 +21,7 @@ Result = TypeVar("Result")
 
 _REPLY_WITHIN_S: Final = 5.0
 
-StatisticsStore = remote(MemoryStore, max_concurrency=16)
+StatisticsStore = remote(MemoryStore, is_beside_driver=True, max_concurrency=16)
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,9 +30,9 @@ class StatisticsClient:
 
     actor: Remote[MemoryStore]
 
-    def append(self, scope: str, writer: str, sequence: int, blob: bytes) -> None:
-        """Add a batch; one that the writer has sent already counts once."""
-        self._call(MemoryStore.append, scope, writer, sequence, blob)
+    def append(self, scope: str, writer: str, sequence: int, blob: bytes, previous: int = -1) -> int:
+        """Add a batch; see `StatisticsLog`."""
+        return self._call(MemoryStore.append, scope, writer, sequence, blob, previous)
 
     def read(self, scope: str, after_id: int) -> LogRead:
         """Return entries after an id."""
@@ -41,10 +41,6 @@ class StatisticsClient:
     def snapshot(self, scope: str) -> Snapshot:
         """Return the folded beginning of a scope's log."""
         return self._call(MemoryStore.snapshot, scope)
-
-    def statistics(self) -> StoreStatistics:
-        """Return the store's counters."""
-        return self._call(MemoryStore.statistics)
 
     def _call(
         self,

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import BinaryIO
 
 from tts_orch.errors import RunError
 
-__all__ = ["write_atomically"]
+__all__ = ["replacing", "write_atomically"]
 
 
 def write_atomically(path: Path, content: str | bytes) -> None:
@@ -16,10 +19,21 @@ def write_atomically(path: Path, content: str | bytes) -> None:
     Raises:
         RunError: the file cannot be written; the old content stays.
     """
+    with replacing(path) as file:
+        file.write(content.encode() if isinstance(content, str) else content)
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[BinaryIO]:
+    """Write a file that takes the place of an old one when the block ends without an error.
+
+    Raises:
+        RunError: the file cannot be written; the old content stays.
+    """
     temporary = path.with_name(path.name + ".new")
     try:
         with temporary.open("wb") as file:
-            file.write(content.encode() if isinstance(content, str) else content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         temporary.replace(path)

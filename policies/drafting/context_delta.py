@@ -66,13 +66,19 @@ class ContextDelta:
         columns = self.key[contexts], self.order[contexts], self.count[contexts]
         return ContextDelta(*columns, start - start[0], self.ids[pairs], self.sums[pairs])
 
+    def where(self, is_kept: NDArray[np.bool_]) -> ContextDelta:
+        """Return some of the contexts, `[n]`; for views only."""
+        n_ids = np.diff(self.start)
+        pairs = np.repeat(is_kept, n_ids)
+        start = np.concatenate([[0], np.cumsum(n_ids[is_kept])])
+        columns = self.key[is_kept], self.order[is_kept], self.count[is_kept]
+        return ContextDelta(*columns, start, self.ids[pairs], self.sums[pairs])
+
     def cut(self, n_ids: int) -> ContextDelta:
         """Return the delta with at most `n_ids` ids a context, the largest sums, ties to the lowest id; for views only."""
-        owner = np.repeat(np.arange(self.n_contexts), np.diff(self.start))
-        ranked = np.lexsort((self.ids, -self.sums, owner))
-        rank = np.arange(len(ranked)) - self.start[owner]
-        kept = np.sort(ranked[rank < n_ids])
-        start = np.searchsorted(owner[kept], np.arange(self.n_contexts + 1))
+        from tts_orch.policies.drafting.delta_sums import largest  # loads numba, which a driver does not need
+
+        start, kept = largest(self.start, self.ids, self.sums, n_ids)
         return ContextDelta(self.key, self.order, self.count, start, self.ids[kept], self.sums[kept])
 
 
@@ -86,21 +92,17 @@ class ScopeDelta:
 
 def coalesce(deltas: Sequence[ContextDelta]) -> ContextDelta:
     """Add deltas up in canonical form: every key once, ascending, and every id of a key once, ascending."""
+    from tts_orch.policies.drafting.delta_sums import add_up  # loads numba, which a driver does not need
+
     if not deltas:
         return ContextDelta.empty()
-    key, first, group = np.unique(np.concatenate([d.key for d in deltas]), return_index=True, return_inverse=True)
-    count = np.zeros(len(key), np.int64)
-    np.add.at(count, group, np.concatenate([d.count for d in deltas]))
-    owner = np.repeat(group, np.concatenate([np.diff(d.start) for d in deltas]))
-    ids = np.concatenate([d.ids for d in deltas])
-    pair, place = np.unique(owner << 32 | ids, return_inverse=True)
-    sums = np.zeros(len(pair), np.int64)
-    np.add.at(sums, place, np.concatenate([d.sums for d in deltas]))
-    return ContextDelta(
-        key=key,
-        order=np.concatenate([d.order for d in deltas])[first],
-        count=count,
-        start=np.searchsorted(pair >> 32, np.arange(len(key) + 1)),
-        ids=(pair & 0xFFFFFFFF).astype(np.int32),
-        sums=sums,
+    key = np.concatenate([d.key for d in deltas])
+    columns = (
+        key,
+        np.concatenate([d.order for d in deltas]),
+        np.concatenate([d.count for d in deltas]),
+        np.concatenate([[0], np.cumsum(np.concatenate([d.start[1:] - d.start[:-1] for d in deltas]))]),
+        np.concatenate([d.ids for d in deltas]),
+        np.concatenate([d.sums for d in deltas]),
     )
+    return ContextDelta(*add_up(columns, np.argsort(key, kind="stable")))

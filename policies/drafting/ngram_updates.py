@@ -3,22 +3,18 @@
 from __future__ import annotations
 
 import math
-from typing import TypeAlias
 
 import numba
 import numpy as np
-from numpy.typing import NDArray
 
 from tts_orch.policies.drafting.context_delta import ORDERS, PROBABILITY_ONE
+from tts_orch.policies.drafting.delta_sums import Contexts
 from tts_orch.policies.drafting.ngram_entries import add_context
 from tts_orch.policies.drafting.ngram_kernels import Columns, Keys, Longs, context_key, kernel
 from tts_orch.policies.drafting.ngram_scopes import is_open, serial_of
 from tts_orch.records import FloatArray, IntArray
 
 __all__ = ["are_contexts", "are_laws", "are_open", "merge_contexts", "observe_laws"]
-
-Contexts: TypeAlias = tuple[Keys, NDArray[np.uint8], Longs, Longs, IntArray, Longs]
-"""Columns of a `ContextDelta`: key, order, count, start, ids, sums."""
 
 
 @kernel

@@ -20,19 +20,27 @@ class ScopeNames:
         config: its `statistics_scope` says what is shared.
         weights_id: digest of the target's weights.
         tokenizer_id: digest of its vocabulary; the same ids must stand for the same texts.
-        generation: raised to begin with nothing, whatever a store remembers.
+        generation: another one begins with nothing, whatever a store remembers.
     """
 
     config: DraftingConfig
     weights_id: str
     tokenizer_id: str
-    generation: int = 0
+    generation: str = "0"
 
     def name(self, problem: Problem, path: Path, law: SamplingParams) -> str:
         """Return the scope of the candidate at a path of a problem; it can be read, and is the same on every machine."""
         law_id = [_digest(law)] if self.config.stored_law == "processed" else []  # then a table serves one law only
         group = json.dumps([*self._group(problem, path), *law_id], ensure_ascii=False)
-        return f"{self.weights_id}/{self.tokenizer_id}/{self.generation}/{group}"
+        return f"{self._model}{self.generation}/{group}"
+
+    def owns(self, scope: str) -> bool:
+        """Return whether a scope, of whatever run, is about this target."""
+        return scope.startswith(self._model)
+
+    @property
+    def _model(self) -> str:
+        return f"{self.weights_id}/{self.tokenizer_id}/"
 
     def _group(self, problem: Problem, path: Path) -> list[object]:
         sharing = self.config.statistics_scope

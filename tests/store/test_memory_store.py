@@ -18,7 +18,7 @@ def everything(store: MemoryStore, scope: str) -> ContextDelta:
     snapshot = store.snapshot(scope)
     read = store.read(scope, snapshot.log_id)
     assert not read.has_gap
-    return coalesce([unpack(snapshot.blob), *(unpack(entry.blob) for entry in read.entries)])
+    return coalesce([unpack(blob) for blob in (*snapshot.blobs, *(entry.blob for entry in read.entries))])
 
 
 def test_log_in_order_with_ids() -> None:

@@ -11,21 +11,19 @@ import numpy as np
 import pytest
 
 from tests.store.deltas import knowledge, learn, random_delta, sharing_stand
+from tests.store.sharing_workers import Worker, step_for, step_until
 from tts_orch.errors import StoreError
 from tts_orch.policies.drafting.context_delta import ScopeDelta, coalesce
 from tts_orch.policies.drafting.draft_tree import TrajectoryStart
-from tts_orch.policies.drafting.stand import Stand
 from tts_orch.records import SamplingParams
 from tts_orch.store.backlog import Backlog
-from tts_orch.store.base import LogRead, Snapshot, StoreStatistics
+from tts_orch.store.base import LogRead, Snapshot
+from tts_orch.store.inbox import Inbox
 from tts_orch.store.memory import MemoryStore
 from tts_orch.store.replica import Replica
 from tts_orch.store.wire import pack
 
 Result = TypeVar("Result")
-
-_DEADLINE_S = 30.0
-"""Several of the longest pauses of a replica whose store fails; only a hang takes so long."""
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -47,17 +45,14 @@ class UnsureStore:
         self.is_away = False
         self.loses_answers = False
 
-    def append(self, scope: str, writer: str, sequence: int, blob: bytes) -> None:
-        self._do(lambda: self.store.append(scope, writer, sequence, blob))
+    def append(self, scope: str, writer: str, sequence: int, blob: bytes, previous: int = -1) -> int:
+        return self._do(lambda: self.store.append(scope, writer, sequence, blob, previous))
 
     def read(self, scope: str, after_id: int) -> LogRead:
         return self._do(lambda: self.store.read(scope, after_id))
 
     def snapshot(self, scope: str) -> Snapshot:
         return self._do(lambda: self.store.snapshot(scope))
-
-    def statistics(self) -> StoreStatistics:
-        return self.store.statistics()
 
     def _do(self, work: Callable[[], Result]) -> Result:
         if self.is_away:
@@ -66,18 +61,6 @@ class UnsureStore:
         if self.loses_answers:
             raise StoreError("no answer")
         return result
-
-
-class Worker:
-    """A drafter with its replica; the tests are its decode thread."""
-
-    def __init__(self, log: UnsureStore, name: str, stand: Stand | None = None) -> None:
-        self.stand = stand or sharing_stand()
-        self.replica = Replica(self.stand, log, name, interval_s=0.004)
-
-    @property
-    def knowledge(self) -> dict[int, int]:
-        return knowledge(self.stand)
 
 
 @pytest.fixture
@@ -91,20 +74,6 @@ def workers(store: UnsureStore) -> Iterator[list[Worker]]:
     yield workers
     for worker in workers:
         worker.replica.close()
-
-
-def step_until(holds: Callable[[], bool], *workers: Worker) -> None:
-    deadline = time.monotonic() + _DEADLINE_S
-    while not holds():
-        assert time.monotonic() < deadline, [(worker.knowledge, worker.replica.statistics()) for worker in workers]
-        for worker in workers:
-            worker.replica.apply()
-        time.sleep(0.001)
-
-
-def step_for(seconds: float, *workers: Worker) -> None:
-    end = time.monotonic() + seconds
-    step_until(lambda: time.monotonic() > end, *workers)
 
 
 def test_everybody_learns_everything_once(workers: list[Worker]) -> None:
@@ -238,18 +207,23 @@ def test_backlog_is_merged_then_dropped() -> None:
 
 
 def test_what_two_threads_share_is_touched_under_the_lock_only() -> None:
-    class Guarded(list[tuple[ScopeDelta, bool]]):
-        def __iter__(self) -> Iterator[tuple[ScopeDelta, bool]]:
+    class Guarded(Inbox):
+        def take(self, n_contexts: int) -> tuple[ScopeDelta, bool] | None:
             assert replica._lock.locked()
-            return super().__iter__()
+            return super().take(n_contexts)
+
+        def add(self, delta: ScopeDelta, *, is_reload: bool = False) -> None:
+            assert replica._lock.locked()
+            super().add(delta, is_reload=is_reload)
 
     stand = sharing_stand()
     replica = Replica(stand, UnsureStore(), "anna", interval_s=60)  # its thread sleeps: the test is both threads
     learn(stand, 1)
     replica._drained_at -= 60
     replica.apply()
-    replica._incoming = Guarded()
+    replica._inbox = Guarded()
     replica._send()
     replica._receive()
+    replica.apply()
     assert replica.statistics().sent_batches == 1
     replica.close()

@@ -47,7 +47,7 @@ def test_empty_and_large_values() -> None:
 def test_bytes_are_fixed() -> None:
     header = b"TTSD" + struct.pack("<BII", 1, 1, 2)
     columns = b"\x08" + b"\xff" * 8 + b"\x01\x04" + b"\x01\x03" + b"\x01\x02"
-    ids_and_sums = b"\x04" + struct.pack("<II", 7, 151_935) + b"\x04" + struct.pack("<II", 1, 196_605)
+    ids_and_sums = b"\x03" + b"\x07\x00\x00" + b"\x7f\x51\x02" + b"\x03" + b"\x01\x00\x00" + b"\xfd\xff\x02"
     assert pack(ONE) == header + columns + ids_and_sums
 
 

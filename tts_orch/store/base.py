@@ -31,12 +31,16 @@ class LogRead:
     """What follows an id in a log.
 
     Attributes:
-        entries: in order of their ids; perhaps not all there are, so read on after the last.
+        entries: in order of their ids; perhaps not all there are.
+        last_id: read on after this.
         has_gap: whether entries after the asked id are gone; then there are none here and the snapshot must be reloaded.
+        n_rejected: entries that are no batches, and are left out.
     """
 
     entries: Sequence[LogEntry]
-    has_gap: bool
+    last_id: int
+    has_gap: bool = False
+    n_rejected: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +50,12 @@ class Snapshot:
     Attributes:
         log_id: id of the last entry in it; read on after this.
         sequences: last sequence number in it by writer.
-        blob: packed `ContextDelta`, cut to the most probable ids.
+        blobs: packed `ContextDelta`s that have no context in common, cut to the most probable ids.
     """
 
     log_id: int
     sequences: Mapping[str, int]
-    blob: bytes
+    blobs: Sequence[bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +74,20 @@ class StoreStatistics:
 class StatisticsLog(Protocol):
     """A store of draft statistics; every method may raise `StoreError` and may block up to its deadline."""
 
-    def append(self, scope: str, writer: str, sequence: int, blob: bytes) -> None:
-        """Add a batch; one that the writer has sent already counts once."""
+    def append(self, scope: str, writer: str, sequence: int, blob: bytes, previous: int = -1) -> int:
+        """Add a batch; one that the writer has sent already counts once.
+
+        Args:
+            scope: whose log.
+            writer: who sends it.
+            sequence: the writer's number for it.
+            blob: packed `ContextDelta`.
+            previous: number of the last batch that the store has acknowledged to the writer, -1 for none.
+
+        Returns:
+            The number of the writer's last batch in the store. It is less than `sequence`, and nothing was added, where the
+            store has lost `previous`.
+        """
         ...
 
     def read(self, scope: str, after_id: int) -> LogRead:
@@ -80,8 +96,4 @@ class StatisticsLog(Protocol):
 
     def snapshot(self, scope: str) -> Snapshot:
         """Return the folded beginning of a scope's log, an empty one if nothing was folded."""
-        ...
-
-    def statistics(self) -> StoreStatistics:
-        """Return the counters."""
         ...

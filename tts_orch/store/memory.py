@@ -6,7 +6,7 @@ import threading
 import time
 from collections import OrderedDict, deque
 
-from tts_orch.policies.drafting.context_delta import KEPT, ContextDelta, coalesce
+from tts_orch.policies.drafting.context_delta import KEPT, coalesce
 from tts_orch.store.base import LogEntry, LogRead, Snapshot, StoreStatistics
 from tts_orch.store.wire import pack, unpack
 
@@ -23,11 +23,15 @@ class _ScopeLog:
         self.entries: deque[LogEntry] = deque()
         self.sequences: dict[str, int] = {}
         self.log_bytes = 0
-        self.snapshot = Snapshot(log_id, {}, pack(ContextDelta.empty()))
+        self.snapshot = Snapshot(log_id, {}, ())
 
     @property
     def size_bytes(self) -> int:
-        return _SCOPE_BYTES + self.log_bytes + len(self.snapshot.blob)
+        return _SCOPE_BYTES + self.log_bytes + self.snapshot_bytes
+
+    @property
+    def snapshot_bytes(self) -> int:
+        return sum(map(len, self.snapshot.blobs))
 
     def append(self, entry: LogEntry) -> None:
         self.entries.append(entry)
@@ -36,13 +40,14 @@ class _ScopeLog:
 
     def fold(self, keep_bytes: int) -> None:
         """Move the oldest entries into the snapshot until the log is small enough."""
-        deltas, sequences, log_id = [unpack(self.snapshot.blob)], dict(self.snapshot.sequences), self.snapshot.log_id
+        deltas = [unpack(blob) for blob in self.snapshot.blobs]
+        sequences, log_id = dict(self.snapshot.sequences), self.snapshot.log_id
         while self.log_bytes > keep_bytes:
             entry = self.entries.popleft()
             self.log_bytes -= len(entry.blob)
             deltas.append(unpack(entry.blob))
             sequences[entry.writer], log_id = entry.sequence, entry.id
-        self.snapshot = Snapshot(log_id, sequences, pack(coalesce(deltas).cut(KEPT)))
+        self.snapshot = Snapshot(log_id, sequences, (pack(coalesce(deltas).cut(KEPT)),))
 
 
 class MemoryStore:
@@ -66,8 +71,8 @@ class MemoryStore:
         self._last_id = time.time_ns() if first_id is None else first_id  # of all scopes: one that comes back has a gap
         self._appended = self._duplicates = self._folds = self._dropped = 0
 
-    def append(self, scope: str, writer: str, sequence: int, blob: bytes) -> None:
-        """Add a batch; one that the writer has sent already counts once.
+    def append(self, scope: str, writer: str, sequence: int, blob: bytes, previous: int = -1) -> int:
+        """Add a batch; see `StatisticsLog`.
 
         Raises:
             StoreError: bytes that are no packed delta.
@@ -75,31 +80,33 @@ class MemoryStore:
         unpack(blob)
         with self._lock:
             log = self._find_or_make(scope)
-            if sequence <= log.sequences.get(writer, -1):
-                self._duplicates += 1
-                return
+            last = log.sequences.get(writer, -1)
+            if last < previous or last >= sequence:
+                self._duplicates += last >= sequence
+                return last
             before = log.size_bytes
             self._last_id += 1
             self._appended += 1
             log.append(LogEntry(self._last_id, writer, sequence, blob))
-            if log.log_bytes > max(self._fold_bytes, len(log.snapshot.blob)):
+            if log.log_bytes > max(self._fold_bytes, log.snapshot_bytes):
                 log.fold(self._fold_bytes // 2)
                 self._folds += 1
             self._size_bytes += log.size_bytes - before
             self._drop_scopes()
+            return sequence
 
     def read(self, scope: str, after_id: int) -> LogRead:
         """Return entries after an id, some 16 MiB of them at most."""
         with self._lock:
             log = self._find(scope)
             if after_id < log.snapshot.log_id:
-                return LogRead((), has_gap=True)
+                return LogRead((), after_id, has_gap=True)
             entries, n_bytes = [], 0
             for entry in log.entries:
                 if entry.id > after_id and n_bytes < _READ_BYTES:
                     entries.append(entry)
                     n_bytes += len(entry.blob)
-            return LogRead(entries, has_gap=False)
+            return LogRead(entries, entries[-1].id if entries else after_id)
 
     def snapshot(self, scope: str) -> Snapshot:
         """Return the folded beginning of a scope's log, an empty one if nothing was folded."""

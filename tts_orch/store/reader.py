@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from tts_orch.errors import StoreError
-from tts_orch.policies.drafting.context_delta import ContextDelta, coalesce
+from tts_orch.policies.drafting.context_delta import ContextDelta
 from tts_orch.store.base import LogEntry, StatisticsLog
-from tts_orch.store.wire import unpack
+from tts_orch.store.wire import unpack_all
 
 __all__ = ["News", "ScopeReader"]
 
@@ -21,11 +19,13 @@ class News:
         contexts: to be added to the local table.
         is_reload: they stand for everything sent so far and replace the table.
         n_rejected: batches that could not be read.
+        has_lost: whether the store lacks batches that it had.
     """
 
     contexts: ContextDelta
     is_reload: bool = False
     n_rejected: int = 0
+    has_lost: bool = False
 
 
 class ScopeReader:
@@ -60,40 +60,29 @@ class ScopeReader:
         read = self._log.read(self._scope, self._after)
         if read.has_gap:
             return self._load(next_sequence)
-        blobs = [entry.blob for entry in read.entries if self._is_new(entry)]
-        if read.entries:
-            self._after = read.entries[-1].id
-        return _unpack_all(blobs)
+        contexts, n_rejected = unpack_all([entry.blob for entry in read.entries if self._is_new(entry)])
+        self._after = read.last_id
+        return News(contexts, n_rejected=n_rejected + read.n_rejected)
 
     def _load(self, next_sequence: int) -> News:
         """Go on from the snapshot, whose sum replaces what was merged before.
 
-        A snapshot that lacks batches seen before belongs to a store that has lost its past: the table knows more.
+        A snapshot that lacks batches seen before belongs to a store that has lost its past: the table knows more. So it
+        does where parts of the snapshot cannot be read; an empty table takes the rest.
         """
         snapshot = self._log.snapshot(self._scope)
         is_first, self._after = self._after is None, snapshot.log_id
         has_lost = any(snapshot.sequences.get(writer, -1) < last for writer, last in self._seen.items())
-        if has_lost or snapshot.sequences == self._seen:
-            return News(ContextDelta.empty())
-        news = _unpack_all([snapshot.blob])
+        if has_lost or (snapshot.sequences == self._seen and not is_first):
+            return News(ContextDelta.empty(), has_lost=has_lost)
+        contexts, n_rejected = unpack_all(snapshot.blobs)
         self._seen, self._own_from = dict(snapshot.sequences), next_sequence
-        return News(news.contexts, is_reload=not is_first and not news.n_rejected, n_rejected=news.n_rejected)
+        if n_rejected and not is_first:
+            return News(ContextDelta.empty(), n_rejected=n_rejected)
+        return News(contexts, is_reload=not is_first, n_rejected=n_rejected)
 
     def _is_new(self, entry: LogEntry) -> bool:
         if entry.sequence <= self._seen.get(entry.writer, -1):
             return False
         self._seen[entry.writer] = entry.sequence
         return entry.writer != self._writer or entry.sequence < self._own_from
-
-
-def _unpack_all(blobs: Sequence[bytes]) -> News:
-    """Add up batches; one that cannot be read costs its statistics only."""
-    deltas = [delta for delta in map(_unpack_if_sound, blobs) if delta is not None]
-    return News(coalesce(deltas), n_rejected=len(blobs) - len(deltas))
-
-
-def _unpack_if_sound(blob: bytes) -> ContextDelta | None:
-    try:
-        return unpack(blob)
-    except StoreError:
-        return None

@@ -13,17 +13,23 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
-from tts_orch.policies.drafting.context_delta import ScopeDelta, coalesce
+from tts_orch.policies.drafting.context_delta import ScopeDelta
 from tts_orch.store.backlog import Backlog
 from tts_orch.store.base import StatisticsLog
+from tts_orch.store.inbox import Inbox
+from tts_orch.store.outbox import Batch, Outbox
 from tts_orch.store.reader import News, ScopeReader
-from tts_orch.store.wire import pack
 
 __all__ = ["Replica", "ReplicaStatistics", "SharingDrafter"]
 
 logger = logging.getLogger(__name__)
 
 _LONGEST_PAUSE_S = 5.0
+_PORTION = 256
+"""Contexts that are merged at once: a few tenths of a millisecond."""
+_SHARE = 0.1
+"""Of the time of decoding, at most so much is spent on merging, while there is more than one portion to merge."""
+_LONGEST_MERGE_S = 0.02
 
 
 class SharingDrafter(Protocol):
@@ -59,6 +65,8 @@ class ReplicaStatistics:
     Attributes:
         reloads: gaps in a log that were mended from its snapshot.
         rejected: batches that could not be read or belong to another target.
+        resent_batches: batches that the store has lost and got again.
+        lost_contexts: contexts that the store has lost and that nobody could send again.
         dropped_contexts: contexts that were never sent, because the store was away for too long.
         failures: exchanges with the store that failed.
     """
@@ -68,16 +76,10 @@ class ReplicaStatistics:
     merged_contexts: int = 0
     reloads: int = 0
     rejected: int = 0
+    resent_batches: int = 0
+    lost_contexts: int = 0
     dropped_contexts: int = 0
     failures: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class _Batch:
-    scope: str
-    sequence: int
-    n_contexts: int
-    blob: bytes
 
 
 class Replica:
@@ -90,6 +92,7 @@ class Replica:
         interval_s: seconds between exchanges with the store.
         batch_contexts: observations that start an exchange earlier.
         max_contexts: contexts that may wait in either direction.
+        max_sent_bytes: of what was sent, so much is kept in case the store loses it.
         clock: seconds, monotone.
     """
 
@@ -102,6 +105,7 @@ class Replica:
         interval_s: float = 0.2,
         batch_contexts: int = 4096,
         max_contexts: int = 1 << 16,
+        max_sent_bytes: int = 64 << 20,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._drafter = drafter
@@ -111,51 +115,65 @@ class Replica:
         self._batch_contexts = batch_contexts
         self._max_contexts = max_contexts
         self._clock = clock
-        self._drained_at = clock()
+        self._drained_at = self._merged_at = clock()
         # Shared by the two threads, under the lock:
         self._lock = threading.Lock()
         self._backlog = Backlog(max_contexts)
-        self._incoming: list[tuple[ScopeDelta, bool]] = []  # with whether it replaces the table
+        self._inbox = Inbox()
+        self._is_inbox_full = False
         self._scopes: frozenset[str] = frozenset()
         self._statistics = ReplicaStatistics()
         # The thread's own:
         self._readers: dict[str, ScopeReader] = {}
-        self._next_sequence = 0
-        self._in_flight: _Batch | None = None  # sent, perhaps received, not acknowledged
+        self._outbox = Outbox(max_sent_bytes, clock)
         self._failures_in_a_row = 0
         self._wake = threading.Event()
-        self._is_closing = False
+        self._closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="statistics-replica", daemon=True)
         self._thread.start()
 
     def apply(self) -> None:
-        """Merge what has arrived and hand over what was learned; call between steps from the decode thread.
+        """Merge some of what has arrived and hand over what was learned; call between steps from the decode thread.
 
-        Never raises for what the store did.
+        Never raises for what the store did. Takes a tenth of the time since the last call, or one portion of a delta.
         """
-        is_full = self._drafter.n_undrained >= self._batch_contexts
         with self._lock:
-            # What arrived is merged before anything is drained: a reload counts on it.
-            for delta, is_reload in self._incoming:
-                self._merge(delta, is_reload)
-            self._incoming.clear()
-            if is_full or self._clock() - self._drained_at >= self._interval_s:
+            self._merge_some()
+            # A reload counts on it that nothing is drained between its arrival and its merge.
+            is_due = self._is_drain_due() and self._inbox.n_reloads == 0
+            if is_due:
                 self._drain()
-        if is_full:
+            has_room_again = self._is_inbox_full and self._inbox.n_contexts <= self._max_contexts // 2
+            self._is_inbox_full &= not has_room_again
+        if is_due or has_room_again:
             self._wake.set()
 
     def close(self, timeout_s: float = 5.0) -> None:
         """Send what is left, if that can be done in time, and end the thread; call from the decode thread."""
         with self._lock:
             self._drain()
-        self._is_closing = True
+        self._closing.set()
         self._wake.set()
         self._thread.join(timeout_s)
 
     def statistics(self) -> ReplicaStatistics:
         """Return the counters; safe from any thread."""
         with self._lock:
-            return replace(self._statistics, dropped_contexts=self._backlog.n_dropped)
+            return replace(
+                self._statistics,
+                resent_batches=self._outbox.n_resent,
+                lost_contexts=self._outbox.n_lost,
+                dropped_contexts=self._backlog.n_dropped,
+            )
+
+    def _merge_some(self) -> None:
+        began = self._clock()
+        end = began + min(_SHARE * (began - self._merged_at), _LONGEST_MERGE_S)
+        while (portion := self._inbox.take(_PORTION)) is not None:
+            self._merge(*portion)
+            if self._clock() >= end:
+                break
+        self._merged_at = self._clock()
 
     def _merge(self, delta: ScopeDelta, is_reload: bool) -> None:
         try:
@@ -166,6 +184,10 @@ class Replica:
         else:
             self._count(merged_contexts=delta.contexts.n_contexts, reloads=int(is_reload))
 
+    def _is_drain_due(self) -> bool:
+        is_full = self._drafter.n_undrained >= self._batch_contexts
+        return is_full or self._clock() - self._drained_at >= self._interval_s
+
     def _drain(self) -> None:
         self._backlog.add(self._drafter.drain())
         self._scopes = self._drafter.scopes
@@ -174,10 +196,15 @@ class Replica:
     def _run(self) -> None:
         is_last = False
         while not is_last:
-            self._wake.wait(min(self._interval_s * 2**self._failures_in_a_row, _LONGEST_PAUSE_S))
-            self._wake.clear()
-            is_last = self._is_closing  # asked before the exchange, so that what `close` left is sent
+            self._pause()
+            is_last = self._closing.is_set()  # asked before the exchange, so that what `close` left is sent
             self._exchange()
+
+    def _pause(self) -> None:
+        """Wait until there is something to do; after failures for longer, whatever there is to do."""
+        something = self._closing if self._failures_in_a_row else self._wake
+        something.wait(min(self._interval_s * 2**self._failures_in_a_row, _LONGEST_PAUSE_S))
+        self._wake.clear()
 
     def _exchange(self) -> None:
         try:
@@ -193,41 +220,43 @@ class Replica:
             self._failures_in_a_row = 0
 
     def _send(self) -> None:
-        while (batch := self._in_flight or self._next_batch()) is not None:
-            self._in_flight = batch
+        while (batch := self._outbox.first or self._next_batch()) is not None:
             if batch.scope in self._scopes_in_use():
                 self._follow(batch.scope, batch.sequence)
-            self._log.append(batch.scope, self._writer, batch.sequence, batch.blob)
-            self._in_flight = None
-            with self._lock:
-                self._count(sent_batches=1, sent_contexts=batch.n_contexts)
+            previous = self._outbox.previous(batch.scope)
+            last = self._log.append(batch.scope, self._writer, batch.sequence, batch.blob, previous)
+            if not self._outbox.acknowledge(last):
+                return
+            if last >= batch.sequence:
+                with self._lock:
+                    self._count(sent_batches=1, sent_contexts=batch.n_contexts)
 
-    def _next_batch(self) -> _Batch | None:
+    def _next_batch(self) -> Batch | None:
         with self._lock:
             taken = self._backlog.take()
-        if taken is None:
-            return None
-        scope, deltas = taken
-        contexts = coalesce(deltas)
-        self._next_sequence += 1
-        return _Batch(scope, self._next_sequence - 1, contexts.n_contexts, pack(contexts))
+        if taken is not None:
+            self._outbox.put(*taken)
+        return self._outbox.first
 
     def _receive(self) -> None:
         scopes = self._scopes_in_use()
         self._readers = {scope: reader for scope, reader in self._readers.items() if scope in scopes}
+        self._outbox.keep(scopes)
         for scope in scopes:
-            if self._n_incoming() > self._max_contexts:
+            if self._has_enough():
                 return  # the decoder is busy or idle; the log keeps the rest
-            reader = self._follow(scope, self._next_sequence)
-            self._deliver(scope, reader.poll(self._next_sequence))
+            reader = self._follow(scope, self._outbox.next_sequence)
+            self._deliver(scope, reader.poll(self._outbox.next_sequence))
 
     def _scopes_in_use(self) -> frozenset[str]:
         with self._lock:
             return self._scopes
 
-    def _n_incoming(self) -> int:
+    def _has_enough(self) -> bool:
+        """Return whether the table is so far behind that reading on can wait."""
         with self._lock:
-            return sum(delta.contexts.n_contexts for delta, _ in self._incoming)
+            self._is_inbox_full = self._inbox.n_contexts > self._max_contexts
+            return self._is_inbox_full
 
     def _follow(self, scope: str, next_sequence: int) -> ScopeReader:
         """Open a scope's log, before anything of it is sent, so that its snapshot has no batch that the table has."""
@@ -239,12 +268,16 @@ class Replica:
         return reader
 
     def _deliver(self, scope: str, news: News) -> None:
+        if news.has_lost:
+            self._outbox.offer_again(scope)
         with self._lock:
             self._count(rejected=news.n_rejected)
-            if news.contexts.n_contexts:
-                self._incoming.append((ScopeDelta(scope, news.contexts), news.is_reload))
+            self._inbox.add(ScopeDelta(scope, news.contexts), is_reload=news.is_reload)
             if news.is_reload:  # own batches come back from the log, what was never sent would not
-                self._incoming.extend((ScopeDelta(scope, contexts), False) for contexts in self._backlog.of(scope))
+                for contexts in self._backlog.of(scope):
+                    self._inbox.add(ScopeDelta(scope, contexts))
+        if news.contexts.n_contexts >= self._batch_contexts:
+            self._wake.set()  # there may be more
 
     def _count(self, **more: int) -> None:
         values = {name: getattr(self._statistics, name) + n for name, n in more.items()}

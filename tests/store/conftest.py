@@ -1,0 +1,51 @@
+"""Servers for tests of the store."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Protocol
+
+import pytest
+
+from tests.store.redis_servers import Server, find_server
+
+
+class ServerStarter(Protocol):
+    """Starts servers that end with the test; the arguments are those of `Server`."""
+
+    def __call__(self, *options: tuple[str, ...], userinfo: str = "", tls: str = "") -> Server: ...
+
+
+@pytest.fixture
+def server_folder() -> Iterator[Path]:
+    """A folder whose path is short enough for sockets."""
+    with tempfile.TemporaryDirectory(prefix="tts", ignore_cleanup_errors=True) as folder:
+        yield Path(folder)
+
+
+@pytest.fixture(params=["redis", "valkey"])
+def server_program(request: pytest.FixtureRequest) -> str:
+    """Each kind of server in turn."""
+    return find_server(request.param)
+
+
+@pytest.fixture
+def start_server(server_program: str, server_folder: Path) -> Iterator[ServerStarter]:
+    """Start servers of either kind."""
+    with ExitStack() as started:
+
+        def start(*options: tuple[str, ...], userinfo: str = "", tls: str = "") -> Server:
+            server = Server(server_program, server_folder, *options, userinfo=userinfo, tls=tls)
+            started.callback(server.kill)
+            return server
+
+        yield start
+
+
+@pytest.fixture
+def server(start_server: ServerStarter) -> Server:
+    """A server of either kind, with nothing in it."""
+    return start_server()
