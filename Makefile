@@ -7,18 +7,25 @@ PYTEST_ARGS ?=
 PIP_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install model demo test test-all lint types format bench clean
+.PHONY: help install servers model demo test test-all lint types format bench secrets clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
 
-install: .venv/.installed ## Create .venv with the package and its development tools
+install: .venv/.installed servers ## Create .venv with the package and its development tools
 
 .venv/.installed: pyproject.toml constraints.txt
 	@test -x $(BIN)/python || $(PYTHON) -m venv .venv
 	@echo "installing into .venv (a few minutes the first time)"
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check -e '.[dev]' -c constraints.txt $(PIP_ARGS)
 	@touch $@
+
+APT := $(shell [ "$$(id -u)" = 0 ] || echo sudo -n) apt-get -qq -o DPkg::Lock::Timeout=60
+
+servers: # tests of the store want a redis-server; without one, and without the right to install it, they are skipped
+	@command -v redis-server > /dev/null || { echo "installing redis-server"; \
+		{ $(APT) install -y redis-server || { $(APT) update && $(APT) install -y redis-server; }; } > /dev/null 2>&1 \
+		|| echo "not installed: tests that need it will be skipped"; }
 
 model: install ## Fetch and convert the demo model, once
 	@$(BIN)/python -c "import logging; logging.basicConfig(level='INFO', format='%(message)s'); \
@@ -48,6 +55,11 @@ format: install ## Format the code and mend what can be mended
 
 bench: model ## Measure decoding with and without drafts
 	$(BIN)/python benchmarks/best_of_16.py --target $(TARGET) --problems examples/problems/word_problems.jsonl
+
+secrets: install ## Make a token for Ray and a password for the store, which `ray up` copies to the nodes
+	@$(BIN)/ray get-auth-token --generate > /dev/null
+	@mkdir -p -m 700 ~/.tts_orch && umask 077 && test -s ~/.tts_orch/store_password \
+		|| $(BIN)/python -c 'import secrets; print(secrets.token_hex(32))' > ~/.tts_orch/store_password
 
 clean: ## Remove caches and build outputs; .venv, models and runs stay
 	rm -rf build dist *.egg-info .coverage* .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache

@@ -18,6 +18,8 @@ __all__ = ["TRIES", "Decoded", "LiveCandidate"]
 TRIES: Final = 3
 """Workers that may be lost under a candidate before it is given up."""
 
+_ATTEMPTS: Final = 1 << 16  # more than the workers that a candidate will ever leave
+
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
@@ -64,7 +66,8 @@ class LiveCandidate:
         self.rank = rank
         self.on_tokens = on_tokens
         self.prefix = prefix_digest(problem_id, request.token_ids)
-        self.lost_workers = 0
+        self.n_lost_workers = 0
+        self._n_left_workers = 0
         self.is_cancelled = False
         self.worker = ""
         self.fingerprint = ""
@@ -91,12 +94,17 @@ class LiveCandidate:
 
     @property
     def _attempt_id(self) -> str:
-        return f"{self.request.candidate_id}#{self.rank[-1]}.{self.lost_workers}"
+        return f"{self.request.candidate_id}#{self.rank[-1]}.{self._n_left_workers}"
+
+    def leave_worker(self, *, is_lost: bool) -> None:
+        """Take note that it goes on elsewhere, with another id."""
+        self._n_left_workers += 1
+        self.n_lost_workers += is_lost
 
     def remaining_request(self) -> DecodeRequest:
         """Return the request for what is not received yet: same seed, longer prefix, an id and an attempt of its own.
 
-        What was received was sampled from the law, so going on from it is right under any verification. What a lost worker
+        What was received was sampled from the law, so going on from it is right under any verification. What a former worker
         drew beyond it may have taught tables that live on: rejection verification must not use those coins again.
         """
         token_ids = self.token_ids
@@ -106,7 +114,7 @@ class LiveCandidate:
             candidate_id=self._attempt_id,
             token_ids=token_ids,
             statistics_from=counted,
-            attempt=self.request.attempt * TRIES + self.lost_workers,
+            attempt=self.request.attempt * _ATTEMPTS + self._n_left_workers,
             step_start=len(self.request.token_ids),
             confidences=self._known_confidences,
         )

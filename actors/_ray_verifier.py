@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from tts_orch.actors._remote import Remote
+from tts_orch.actors.cluster import Shares
 from tts_orch.actors.engine_loading import EngineFactory
-from tts_orch.actors.target_verifier import TargetVerifier, TargetVerifierCore, VerifierDescription
+from tts_orch.actors.target_verifier import LogOpener, TargetVerifier, TargetVerifierCore, VerifierDescription
 from tts_orch.config import EngineConfig
 from tts_orch.errors import ClusterError, first_line
 from tts_orch.records import Chunk, DecodeRequest
-from tts_orch.store.base import StatisticsLog
 
 __all__ = ["RayVerifier"]
 
-_PLACE_WITHIN_S: Final = 120.0
 _LOAD_WITHIN_S: Final = 1800.0  # weights may have to be fetched, kernels compiled
 _POLL_S: Final = 1.0
 _REPLY_WITHIN_S: Final = 30.0  # over the poll's own wait; a busy interpreter may be late
@@ -34,16 +34,33 @@ class RayVerifier:
 
     @classmethod
     async def start(
-        cls, resources: Mapping[str, float], config: EngineConfig, make_engine: EngineFactory, log: StatisticsLog | None
+        cls,
+        shares: Shares,
+        place_within_s: float,
+        make_engine: EngineFactory,
+        open_log: LogOpener | None,
+        placed: asyncio.Event,
+        n_out_of_memory: int,
     ) -> RayVerifier:
         """Place an actor and load its engine.
 
+        Args:
+            shares: its settings, and the resources that it asks for.
+            place_within_s: how long it may wait for a place.
+            make_engine: loads the engine in the actor.
+            open_log: opens the log of the draft statistics in the actor, None without one.
+            placed: set once it has found a place.
+            n_out_of_memory: verifiers that were lost for want of memory; from the second one on, each halves the batch.
+
         Raises:
-            ClusterError: it found no place, or did not load, in time.
+            PlacementError: it found no place in time.
+            ClusterError: it did not load in time.
             TargetError: the target model cannot be found, read or served.
             WorkerLostError: it died while loading.
         """
-        actor = await TargetVerifier.create(_PLACE_WITHIN_S, resources, config, make_engine, log)
+        config = _sparing(shares.config, max(n_out_of_memory - 1, 0))
+        actor = await TargetVerifier.create(place_within_s, shares.resources, config, make_engine, open_log)
+        placed.set()
         try:
             return cls(actor, await actor.call(_LOAD_WITHIN_S, TargetVerifierCore.load))
         except TimeoutError as error:
@@ -80,10 +97,18 @@ class RayVerifier:
 
     async def close(self) -> None:
         """Let it finish its step, send what it has to send and end."""
-        with contextlib.suppress(Exception):  # one that does not answer is killed all the same
-            await self.actor.call(_CLOSE_WITHIN_S, TargetVerifierCore.close)
-        self.kill()
+        try:
+            with contextlib.suppress(Exception):  # one that does not answer is killed all the same
+                await self.actor.call(_CLOSE_WITHIN_S, TargetVerifierCore.close)
+        finally:
+            self.kill()
 
     def kill(self) -> None:
         """End it at once."""
         self.actor.kill()
+
+
+def _sparing(config: EngineConfig, n_halvings: int) -> EngineConfig:
+    """Return settings that need less memory; what they leave out costs speed, never a token."""
+    batch, kv_memory_gib = max(config.max_batch >> n_halvings, 1), config.kv_memory_gib / 2**n_halvings
+    return config.model_copy(update={"max_batch": batch, "kv_memory_gib": kv_memory_gib})

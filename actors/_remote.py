@@ -1,7 +1,6 @@
-"""The one place that makes Ray calls: typed handles, deadlines, bounded creation, and what each failure means.
+"""The one place that calls actors: typed handles, deadlines, and creation that ends, with an explanation.
 
-Retries are never left to Ray: a restarted actor has lost its state and a replayed stream may lose or double tokens, so
-every actor is created with `max_restarts=0, max_task_retries=0`, and whoever holds the handle decides what to do.
+Retries are never left to Ray (`_failures` says why): whoever holds the handle decides what to do.
 """
 
 from __future__ import annotations
@@ -14,8 +13,11 @@ from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, cast
 
 import ray
 import ray.exceptions as failures
+from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-from tts_orch.errors import ClusterError, OrchestratorError, WorkerLostError, first_line
+from tts_orch.actors._cluster_nodes import current_node, explain_pending
+from tts_orch.actors._failures import meaning
+from tts_orch.errors import PlacementError
 
 __all__ = ["SHORT_SPIN", "Remote", "RemoteClass", "remote"]
 
@@ -24,16 +26,6 @@ Parameters = ParamSpec("Parameters")
 Result = TypeVar("Result")
 
 _HEALTH: Final = "health"  # concurrency group whose methods answer while the others are busy
-
-_LOST: Final = (
-    failures.RayActorError,  # died or unavailable
-    failures.NodeDiedError,
-    failures.WorkerCrashedError,
-    failures.ObjectLostError,
-    failures.OutOfMemoryError,
-    failures.LocalRayletDiedError,
-)
-_BUSY: Final = (failures.PendingCallsLimitExceeded, failures.GetTimeoutError)
 
 SHORT_SPIN: Final[Mapping[str, str]] = {"GOMP_SPINCOUNT": os.environ.get("GOMP_SPINCOUNT", "2000")}
 """Threads that wait for their team spin for microseconds, not milliseconds: on cores that others use too, a long spin
@@ -85,28 +77,22 @@ class Remote(Generic[Core]):
         except asyncio.TimeoutError:
             raise TimeoutError(f"no reply within {deadline_s:g} s") from None
         except failures.RayError as error:
-            raise _meaning(error) from error
-
-
-def _meaning(error: failures.RayError) -> Exception:
-    """Return the exception that callers should see: worker lost, back-pressure, or a fault of our own."""
-    if isinstance(error, failures.RayTaskError):
-        return error.cause if isinstance(error.cause, OrchestratorError) else error
-    if isinstance(error, _LOST):
-        return WorkerLostError(f"worker lost: {first_line(error)}")
-    if isinstance(error, _BUSY):
-        return TimeoutError(str(error))
-    if isinstance(error, failures.AuthenticationError):
-        return ClusterError("Ray refused the connection; set RAY_AUTH_MODE to the cluster's mode and give its token")
-    return ClusterError(f"Ray: {first_line(error)}")
+            raise meaning(error) from error
 
 
 @dataclass(frozen=True, slots=True)
 class RemoteClass(Generic[Parameters, Core]):
-    """A plain class and how Ray shall run it; Ray is asked for nothing before `create`."""
+    """A plain class and how Ray shall run it; Ray is asked for nothing before `create`.
+
+    Attributes:
+        core: the plain class.
+        options: Ray's.
+        is_beside_driver: whether it runs on the node of the process that creates it, and so is lost with that only.
+    """
 
     core: Callable[Parameters, Core]
     options: Mapping[str, Any]
+    is_beside_driver: bool = False
 
     async def create(
         self,
@@ -124,31 +110,32 @@ class RemoteClass(Generic[Parameters, Core]):
             keywords: keyword arguments of the plain class.
 
         Raises:
-            ClusterError: nobody could host it in time.
+            PlacementError: nobody could host it in time.
+            WorkerLostError: it died as it began.
+            ClusterError: its node could not be prepared for it.
         """
         wrap: Any = ray.remote  # its stubs know neither concurrency groups nor a class held in a variable
-        actor: Remote[Core] = Remote(wrap(**self.options, **resources)(self.core).remote(*arguments, **keywords))
+        options = {**self.options, **resources, **self._place()}
+        actor: Remote[Core] = Remote(wrap(**options)(self.core).remote(*arguments, **keywords))
         try:
             await actor.wait_ready(deadline_s)
         except TimeoutError:
             actor.kill()
-            raise ClusterError(await asyncio.to_thread(_explain_pending, resources, deadline_s)) from None
+            raise PlacementError(await asyncio.to_thread(explain_pending, resources, deadline_s)) from None
         except asyncio.CancelledError:
             actor.kill()
             raise
         return actor
 
+    def _place(self) -> dict[str, Any]:
+        if not self.is_beside_driver:
+            return {}
+        return {"scheduling_strategy": NodeAffinitySchedulingStrategy(current_node(), soft=False)}
 
-def remote(core: Callable[Parameters, Core], **options: Any) -> RemoteClass[Parameters, Core]:
+
+def remote(
+    core: Callable[Parameters, Core], *, is_beside_driver: bool = False, **options: Any
+) -> RemoteClass[Parameters, Core]:
     """Describe an actor that hosts the plain class `core`, with a health group and without any retry by Ray."""
     defaults = {"concurrency_groups": {_HEALTH: 1}, "max_pending_calls": _TOO_MANY_PENDING, **_RETRIES_ARE_OURS}
-    return RemoteClass(core, {**defaults, **options})
-
-
-def _explain_pending(resources: Mapping[str, float], deadline_s: float) -> str:
-    have, free = ray.cluster_resources(), ray.available_resources()
-    lines = []
-    for option, amount in resources.items():
-        name = option.removeprefix("num_").upper().removesuffix("S")
-        lines.append(f"{name}: want {amount:g}, have {have.get(name, 0):g}, free {free.get(name, 0):g}")
-    return f"no place for an actor within {deadline_s:g} s ({'; '.join(lines)}); see `ray status`"
+    return RemoteClass(core, {**defaults, **options}, is_beside_driver)

@@ -60,9 +60,19 @@ class Verifier(Protocol):
 
 
 class VerifierLink:
-    """One verifier with the candidates it holds, and what it has not yet confirmed."""
+    """One verifier with the candidates it holds, and what it has not yet confirmed.
+
+    Attributes:
+        window: candidates that it should hold at most.
+        live: the candidates that it holds, by the id they have there.
+        has_work: set when there may be something new for it.
+        is_useful: whether it has brought a candidate to its end.
+        is_leaving: whether its node is about to leave.
+        is_relieved: whether all its candidates were asked back, to go on elsewhere.
+    """
 
     def __init__(self, verifier: Verifier) -> None:
+        self.is_useful = self.is_leaving = self.is_relieved = False
         self.verifier = verifier
         self.window = math.ceil(verifier.description.capacity * (1 + _PREFETCH))
         self.live: dict[str, LiveCandidate] = {}
@@ -110,6 +120,12 @@ class VerifierLink:
         if attempts:
             self._cancelling.update(attempts)
             self.has_work.set()
+
+    def relieve(self) -> None:
+        """Ask for all candidates back, with every token that was generated."""
+        self.is_relieved = True
+        self._cancelling.update(self.live)
+        self.has_work.set()
 
     async def order(self) -> None:
         """Send the orders that a running exchange does not know of; where no reply arrives, the next one has them.

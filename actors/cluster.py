@@ -6,16 +6,42 @@ import logging
 import math
 import os
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 import ray
 
+from tts_orch.actors._cluster_nodes import Node, read_nodes
 from tts_orch.config import EngineConfig
 from tts_orch.errors import ClusterError, ConfigError, first_line
+from tts_orch.placement_config import PlacementConfig
 
-__all__ = ["Cluster", "cpus_each"]
+__all__ = ["Cluster", "Shares", "cpus_each", "shares_of"]
 
 _OBJECT_STORE_BYTES: Final = 128 * 2**20  # tokens and settings only; Ray's smallest is 75 MiB
+
+
+@dataclass(frozen=True, slots=True)
+class Shares:
+    """How a cluster is divided between verifiers.
+
+    Attributes:
+        config: settings of each verifier, threads filled in.
+        resources: what each asks Ray for.
+        n_workers: how many there shall be, None for as many as there is room for, now and later.
+        at_most: how many there can ever be, None if the cluster may grow.
+    """
+
+    config: EngineConfig
+    resources: Mapping[str, float]
+    n_workers: int | None
+    at_most: int | None
+
+    @property
+    def n_places_on_gpu(self) -> int:
+        """Verifiers that one GPU has room for, 0 where they run on CPUs."""
+        share = self.resources.get("num_gpus", 0)
+        return math.ceil(1 / share) if share else 0
 
 
 class Cluster:
@@ -48,29 +74,53 @@ class Cluster:
                 f"{place}: {first_line(error)}; see `ray status`, and RAY_AUTH_MODE if it asks for a token"
             ) from None
 
-    def share_out(self, config: EngineConfig, n_workers: int) -> tuple[EngineConfig, Mapping[str, float]]:
+    def share_out(self, config: EngineConfig, workers: int | None, placement: PlacementConfig) -> Shares:
         """Divide the cluster between verifiers.
 
-        Returns:
-            The settings of each, threads filled in, and the resources that it asks Ray for.
+        Args:
+            config: settings of a verifier.
+            workers: how many there shall be, None for one a GPU or node.
+            placement: what the user says of their places.
 
         Raises:
-            ConfigError: there are not enough GPUs, or one is asked for by number.
+            ConfigError: a GPU is asked for by number, or a cluster that cannot grow has not enough of them.
         """
-        n_gpus = ray.cluster_resources().get("GPU", 0)
-        resources: dict[str, float] = {}
-        if config.device.startswith("cuda") or (config.device == "auto" and n_gpus):
-            _check_gpus(config.device, n_gpus, n_workers)
-            resources["num_gpus"] = 1
-        cpus = cpus_each([node["Resources"].get("CPU", 0) for node in ray.nodes() if node["Alive"]], n_workers)
-        threads = config.threads or max(1, math.floor(cpus))
-        resources["num_cpus"] = min(cpus, threads)
-        return config.model_copy(update={"threads": threads}), resources
+        nodes = read_nodes()
+        shares = shares_of(nodes, config, workers, placement)
+        if not self._is_ours:
+            return shares
+        if shares.resources.get("num_gpus"):
+            _check_gpus(nodes, shares)
+        n_places = sum(node.n_places(shares.resources, node.total) for node in nodes)
+        return replace(shares, at_most=workers or max(n_places, 1))
 
     def close(self) -> None:
         """End what was started, or leave what was joined."""
         if self._is_ours and ray.is_initialized():
             ray.shutdown()
+
+
+def shares_of(nodes: Sequence[Node], config: EngineConfig, workers: int | None, placement: PlacementConfig) -> Shares:
+    """Divide nodes between verifiers: one a GPU where they run on GPUs, else by CPUs.
+
+    Raises:
+        ConfigError: a GPU is asked for by number.
+    """
+    if ":" in config.device:
+        raise ConfigError(
+            f"device: Ray hands out the GPUs; give `cuda` instead of {config.device!r} and set CUDA_VISIBLE_DEVICES"
+        )
+    gpu_nodes = [node for node in nodes if node.total.get("GPU")]
+    if config.device == "cuda" or (config.device == "auto" and gpu_nodes):
+        cpus = _cpus_beside_gpu(gpu_nodes, placement)
+        asked = 1.0 if placement.cpus_per_worker is None else cpus  # the GPU is what finds them a place
+        resources = {"num_gpus": placement.gpus_per_worker, "num_cpus": asked}
+    else:
+        cpus = _cpus_of(nodes, workers, placement)
+        is_bounded = workers is not None and placement.cpus_per_worker is None
+        resources = {"num_cpus": min(cpus, config.threads or cpus) if is_bounded else cpus}
+    threads = config.threads or max(1, math.floor(cpus))
+    return Shares(config.model_copy(update={"threads": threads}), resources, workers, at_most=workers)
 
 
 def cpus_each(node_cpus: Sequence[float], n_workers: int) -> float:
@@ -81,14 +131,29 @@ def cpus_each(node_cpus: Sequence[float], n_workers: int) -> float:
     return math.floor(100 * sum(node_cpus) / n_workers) / 100
 
 
-def _check_gpus(device: str, n_gpus: float, n_workers: int) -> None:
-    if ":" in device:
+def _cpus_of(nodes: Sequence[Node], workers: int | None, placement: PlacementConfig) -> float:
+    if placement.cpus_per_worker is not None:
+        return placement.cpus_per_worker
+    node_cpus = [node.total.get("CPU", 0) for node in nodes]
+    if workers is not None:
+        return cpus_each(node_cpus, workers)
+    return min((math.floor(cpus) for cpus in node_cpus if cpus >= 1), default=1)
+
+
+def _cpus_beside_gpu(gpu_nodes: Sequence[Node], placement: PlacementConfig) -> float:
+    """Return the CPUs that belong to each verifier's share of a GPU, on the node that has the fewest."""
+    if placement.cpus_per_worker is not None:
+        return placement.cpus_per_worker
+    share = placement.gpus_per_worker
+    return min((node.total.get("CPU", 0) * share / node.total["GPU"] for node in gpu_nodes), default=1.0)
+
+
+def _check_gpus(nodes: Sequence[Node], shares: Shares) -> None:
+    have, want = sum(node.total.get("GPU", 0) for node in nodes), shares.resources["num_gpus"] * (shares.n_workers or 1)
+    if have < want:
         raise ConfigError(
-            f"device: Ray hands out the GPUs; give `cuda` instead of {device!r} and set CUDA_VISIBLE_DEVICES"
-        )
-    if n_gpus < n_workers:
-        raise ConfigError(
-            f"workers: {n_workers} need a GPU each, the cluster has {n_gpus:g}; lower workers or give the device `cpu`"
+            f"workers: {shares.n_workers or 1} need {want:g} GPUs, this machine has {have:g}; lower workers, or give the "
+            "device `cpu`"
         )
 
 

@@ -8,35 +8,29 @@ same tokens.
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
-from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
-from typing import Final, TypeVar
+from collections.abc import Callable
+from dataclasses import replace
 
 from tts_orch.actors._live_candidate import TRIES, LiveCandidate
 from tts_orch.actors._pending_queue import PendingQueue
-from tts_orch.actors._verifier_link import Verifier, VerifierLink
+from tts_orch.actors._verifier_link import VerifierLink
+from tts_orch.actors._verifier_pool import StartVerifier, SurveyCluster, VerifierPool
 from tts_orch.actors.target_verifier import VerifierDescription
-from tts_orch.errors import ClusterError, OrchestratorError, WorkerLostError
+from tts_orch.errors import ClusterError, OrchestratorError
 from tts_orch.records import Chunk, DecodeRequest, FinishReason
 
 __all__ = ["SearchController"]
-
-logger = logging.getLogger(__name__)
-
-Result = TypeVar("Result")
-
-_REPLACEMENTS_PER_VERIFIER: Final = 3
 
 
 class SearchController:
     """Decodes requests on a pool of verifiers; all methods belong to one event loop.
 
     Args:
-        start_verifier: starts one verifier and waits for it, within a deadline of its own.
-        n_verifiers: how many to keep.
+        start_verifier: starts one verifier and waits for it, within deadlines of its own.
+        n_verifiers: how many to keep, None for as many as there is room for.
         on_tokens: called with the number of tokens whenever some arrive.
+        survey: looks at the cluster: nodes come and go.
 
     Attributes:
         failure: why nothing can be decoded any more, None while something can.
@@ -44,47 +38,52 @@ class SearchController:
 
     def __init__(
         self,
-        start_verifier: Callable[[], Awaitable[Verifier]],
-        n_verifiers: int,
+        start_verifier: StartVerifier,
+        n_verifiers: int | None,
         on_tokens: Callable[[int], None] = lambda n_tokens: None,
+        survey: SurveyCluster | None = None,
     ) -> None:
         self.failure: OrchestratorError | None = None
-        self._start_verifier = start_verifier
-        self._n_verifiers = n_verifiers
         self._on_tokens = on_tokens
         self._queue = PendingQueue()
-        self._links: list[VerifierLink] = []
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._n_starting = 0
-        self._replacements_left = _REPLACEMENTS_PER_VERIFIER * n_verifiers
+        self._pool = VerifierPool(
+            start_verifier,
+            n_verifiers,
+            survey,
+            serve=self._serve,
+            on_lost=self._go_on_elsewhere,
+            on_settled=self._end_unservable,
+        )
         self._arrivals = 0
 
     async def start(self) -> None:
-        """Start all verifiers.
+        """Start verifiers; returns when those that have found a place are at work. Others join when they find one.
 
         Raises:
             TargetError: the target model cannot be served.
-            ClusterError: a verifier found no place.
+            ClusterError: no verifier found a place, or one did not load in time.
+            WorkerLostError: several died while they loaded.
         """
-        starting = [asyncio.ensure_future(self._start_verifier()) for _ in range(self._n_verifiers)]
         try:
-            for verifier in await asyncio.gather(*starting):
-                self._add(verifier)
+            await self._pool.start()
         except BaseException:
-            for started in await _cancel_all(starting):
-                if not isinstance(started, BaseException):
-                    started.kill()
+            await self._pool.close()
             raise
 
     @property
     def window(self) -> int:
         """Candidates that the verifiers hold at most."""
-        return sum(link.window for link in self._links)
+        return sum(link.window for link in self._pool.takers)
 
     @property
     def descriptions(self) -> list[VerifierDescription]:
         """The verifiers at work."""
-        return [link.verifier.description for link in self._links]
+        return [link.verifier.description for link in self._pool.links]
+
+    @property
+    def fingerprints(self) -> dict[str, str]:
+        """Fingerprint of every verifier that was ever at work, by worker."""
+        return dict(self._pool.fingerprints)
 
     def decode(
         self,
@@ -118,60 +117,41 @@ class SearchController:
         candidate.is_cancelled = True
         if self._queue.remove(candidate):
             candidate.finish(FinishReason.CANCELLED)
-        for link in self._links:
+        for link in self._pool.links:
             link.cancel(candidate)
 
     async def close_scope(self, scope: str) -> None:
         """Have every verifier forget the draft statistics of a scope."""
-        closing = (link.verifier.close_scope(scope) for link in self._links)
+        closing = (link.verifier.close_scope(scope) for link in self._pool.links)
         await asyncio.gather(*closing, return_exceptions=True)  # a lost verifier has forgotten them already
 
     async def statistics(self) -> dict[str, float]:
-        """Return the sum of the verifiers' counters; a verifier that does not answer is left out."""
-        answers = await asyncio.gather(*(link.verifier.statistics() for link in self._links), return_exceptions=True)
-        total: Counter[str] = Counter()
-        for answer in answers:
-            if not isinstance(answer, BaseException):
-                total.update(answer)
-        return dict(total)
+        """Return the sum of the verifiers' counters; one that was lost or does not answer is left out."""
+        return await self._pool.statistics()
 
     async def close(self) -> None:
         """End open candidates as `cancelled` and stop the verifiers."""
         self._fail(ClusterError("the orchestrator is closed"), FinishReason.CANCELLED)
-        await _cancel_all(self._tasks)
-        await asyncio.gather(*(link.verifier.close() for link in self._links))
-        self._links.clear()
-
-    def _add(self, verifier: Verifier) -> None:
-        link = VerifierLink(verifier)
-        self._links.append(link)
-        self._spawn(self._serve(link))
-
-    def _spawn(self, work: Coroutine[None, None, None]) -> None:
-        task = asyncio.get_running_loop().create_task(work)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        await self._pool.close()
 
     def _enqueue(self, candidate: LiveCandidate) -> None:
         self._queue.push(candidate)
         self._wake()
 
     def _wake(self) -> None:
-        for link in self._links:
+        for link in self._pool.links:
             link.has_work.set()
 
     async def _serve(self, link: VerifierLink) -> None:
-        try:
-            while True:
-                self._fill(link)
-                if link.is_busy:
-                    for chunk in await self._exchange(link):
-                        self._receive(link, chunk)
-                else:
-                    link.has_work.clear()
-                    await link.has_work.wait()
-        except Exception as error:  # whatever it was, the verifier's answers can no longer be relied on
-            self._lose(link, error)
+        """Work with a verifier until it is relieved and has given back what it held."""
+        while link.is_busy or not link.is_relieved:
+            self._fill(link)
+            if link.is_busy:
+                for chunk in await self._exchange(link):
+                    self._receive(link, chunk)
+            else:
+                link.has_work.clear()
+                await link.has_work.wait()
 
     async def _exchange(self, link: VerifierLink) -> list[Chunk]:
         """Wait for new chunks; work that comes up meanwhile is handed in at once."""
@@ -191,11 +171,14 @@ class SearchController:
             exchange.cancel()
 
     def _fill(self, link: VerifierLink) -> None:
-        n_open = len(self._queue) + sum(len(other.live) for other in self._links)
-        share = math.ceil(n_open / len(self._links))
+        takers = self._pool.takers
+        if link not in takers:
+            return
+        n_open = len(self._queue) + sum(len(other.live) for other in self._pool.links)
+        share = math.ceil(n_open / len(takers))
         has_taken = False
         while link.has_room(share):
-            candidate = self._queue.pop_for(link, self._links, share)
+            candidate = self._queue.pop_for(link, takers, share)
             if candidate is None:
                 return
             link.take(candidate)
@@ -207,59 +190,43 @@ class SearchController:
         candidate = link.live.get(chunk.candidate_id)
         if candidate is None:  # a chunk sent twice, or the rest of a candidate that was given up
             return
+        is_given_back = (
+            link.is_relieved and chunk.finish_reason is FinishReason.CANCELLED and not candidate.is_cancelled
+        )
         try:
-            n_tokens = candidate.receive(chunk)
+            n_tokens = candidate.receive(replace(chunk, finish_reason=None) if is_given_back else chunk)
         except ValueError as error:
             link.cancel(candidate)
             candidate.finish(FinishReason.ERROR, f"{candidate.worker}: {error}")
         else:
             self._on_tokens(n_tokens)
             candidate.on_tokens(n_tokens)
-        if candidate.decoded.done():
+        if candidate.decoded.done() or is_given_back:
             link.drop(chunk.candidate_id)
-
-    def _lose(self, link: VerifierLink, error: Exception) -> None:
-        worker = link.verifier.description.worker
-        logger.warning("verifier %s is lost: %s; its %d candidates go on elsewhere", worker, error, len(link.live))
-        self._links.remove(link)
-        link.verifier.kill()
-        for candidate in link.live.values():
-            self._retry(candidate, error)
-        if self._replacements_left:
-            self._replacements_left -= 1
-            self._n_starting += 1
-            self._spawn(self._replace())
-        self._end_unservable(error)
-
-    def _retry(self, candidate: LiveCandidate, error: Exception) -> None:
-        candidate.lost_workers += 1
-        if candidate.is_cancelled:
-            candidate.finish(FinishReason.CANCELLED)
-        elif candidate.lost_workers >= TRIES:
-            candidate.finish(
-                FinishReason.ERROR, f"{candidate.lost_workers} workers were lost under it, at last: {error}"
-            )
-        else:
+        if not candidate.decoded.done() and is_given_back:
+            candidate.leave_worker(is_lost=False)
             self._enqueue(candidate)
+        elif chunk.finish_reason not in (None, FinishReason.CANCELLED, FinishReason.ERROR):
+            self._pool.note_success(link)
 
-    async def _replace(self) -> None:
-        reason: Exception = WorkerLostError("the replacement has another fingerprint")
-        try:
-            self._add(await self._start_verifier())
-        except Exception as error:
-            logger.warning("no replacement for a lost verifier: %s", error)
-            reason = error
-        finally:
-            self._n_starting -= 1
-        self._end_unservable(reason)
+    def _go_on_elsewhere(self, link: VerifierLink, error: Exception) -> None:
+        """Queue what a lost verifier held."""
+        for candidate in link.live.values():
+            candidate.leave_worker(is_lost=True)
+            if candidate.is_cancelled:
+                candidate.finish(FinishReason.CANCELLED)
+            elif candidate.n_lost_workers >= TRIES:
+                candidate.finish(
+                    FinishReason.ERROR, f"{candidate.n_lost_workers} workers were lost under it, at last: {error}"
+                )
+            else:
+                self._enqueue(candidate)
 
     def _end_unservable(self, reason: Exception) -> None:
-        """Give up what no verifier at work, or on its way, can go on with."""
-        if self._n_starting:
-            return
-        if not self._links:
+        """Give up what no verifier at work can go on with; none is on its way."""
+        if not self._pool.links:
             self._fail(ClusterError(f"no verifier is left: {reason}"), FinishReason.ERROR)
-        fingerprints = {link.fingerprint for link in self._links}
+        fingerprints = {link.fingerprint for link in self._pool.links}
         for candidate in self._queue.pop_all_but(fingerprints):
             candidate.finish(
                 FinishReason.ERROR, f"no worker with fingerprint {candidate.fingerprint} is left: {reason}"
@@ -269,14 +236,6 @@ class SearchController:
         self.failure = self.failure or failure
         for candidate in self._queue.pop_all_but(()):
             candidate.finish(end, str(failure))
-        for link in self._links:
+        for link in self._pool.links:
             for candidate in link.live.values():
                 candidate.finish(end, str(failure))
-
-
-async def _cancel_all(tasks: Iterable[asyncio.Future[Result]]) -> list[Result | BaseException]:
-    """Cancel what still runs, and return how each ended."""
-    waiting = list(tasks)
-    for task in waiting:
-        task.cancel()
-    return await asyncio.gather(*waiting, return_exceptions=True)

@@ -11,10 +11,11 @@ import os
 import socket
 import threading
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
+from tts_orch.actors._cluster_nodes import current_node
 from tts_orch.actors._engine_thread import EngineThread
 from tts_orch.actors._remote import SHORT_SPIN, remote
 from tts_orch.actors.engine_loading import EngineFactory
@@ -23,7 +24,10 @@ from tts_orch.errors import WorkerLostError
 from tts_orch.records import Chunk, DecodeRequest
 from tts_orch.store.base import StatisticsLog
 
-__all__ = ["TargetVerifier", "TargetVerifierCore", "VerifierDescription"]
+__all__ = ["LogOpener", "TargetVerifier", "TargetVerifierCore", "VerifierDescription"]
+
+LogOpener: TypeAlias = Callable[[], StatisticsLog]
+"""Opens a log in the process that calls it: connections cannot be sent there."""
 
 _STALLED_AFTER_S: Final = 600.0  # a first step may compile kernels; none takes that long
 _ANSWER_WITHIN_S: Final = 60.0
@@ -44,6 +48,7 @@ class VerifierDescription:
         capacity: trajectories that it decodes together.
         max_context: positions a trajectory may reach.
         tokenizer: the target's, so that a driver needs no path to the model.
+        node: id of the node that it runs on, empty without a cluster.
     """
 
     worker: str
@@ -55,6 +60,12 @@ class VerifierDescription:
     capacity: int
     max_context: int
     tokenizer: Any = field(repr=False)
+    node: str = ""
+
+    @property
+    def model(self) -> tuple[str, ...]:
+        """What all verifiers of a run have in common."""
+        return self.weights_id, self.tokenizer_id, self.numerics, self.dtype
 
 
 class TargetVerifierCore:
@@ -63,13 +74,13 @@ class TargetVerifierCore:
     Args:
         config: the engine's settings.
         make_engine: loads it.
-        log: client of the cluster's statistics log, None keeps the statistics to itself.
+        open_log: opens the shared statistics log in this process, None keeps the statistics to itself.
     """
 
-    def __init__(self, config: EngineConfig, make_engine: EngineFactory, log: StatisticsLog | None = None) -> None:
+    def __init__(self, config: EngineConfig, make_engine: EngineFactory, open_log: LogOpener | None = None) -> None:
         self._config = config
         self._make_engine = make_engine
-        self._log = log
+        self._open_log = open_log
         self._ordering = threading.Lock()
         self._live: set[str] = set()
         self._ended: deque[str] = deque(maxlen=_ENDED_REMEMBERED)
@@ -80,7 +91,7 @@ class TargetVerifierCore:
         Raises:
             TargetError: the model cannot be found, read or served.
         """
-        engine = self._make_engine(self._config, self._log)
+        engine = self._make_engine(self._config, self._open_log() if self._open_log else None)
         self._thread = EngineThread(engine.decoder, engine.replica)
         return VerifierDescription(
             worker=f"{socket.gethostname()}:{os.getpid()}",
@@ -92,6 +103,7 @@ class TargetVerifierCore:
             capacity=self._config.max_batch,
             max_context=engine.max_context,
             tokenizer=engine.tokenizer,
+            node=current_node(),
         )
 
     def exchange(
@@ -136,8 +148,9 @@ class TargetVerifierCore:
                     self._ended.append(chunk.candidate_id)
 
     def statistics(self) -> dict[str, float]:
-        """Return the decoder's counters."""
-        return self._thread.ask(lambda decoder: decoder.statistics()).result(_ANSWER_WITHIN_S)
+        """Return the decoder's counters, and those of the exchange with the store."""
+        of_decoder = self._thread.ask(lambda decoder: decoder.statistics()).result(_ANSWER_WITHIN_S)
+        return {**of_decoder, **self._thread.store_statistics()}
 
     def close_scope(self, scope: str) -> None:
         """Forget the draft statistics of a scope."""
@@ -152,4 +165,6 @@ class TargetVerifierCore:
 
 
 # Four threads: a poll, the poll that replaces it when its reply was lost, and two for orders and short questions.
-TargetVerifier = remote(TargetVerifierCore, max_concurrency=4, runtime_env={"env_vars": SHORT_SPIN})
+TargetVerifier = remote(
+    TargetVerifierCore, max_concurrency=4, scheduling_strategy="SPREAD", runtime_env={"env_vars": SHORT_SPIN}
+)

@@ -34,9 +34,17 @@ class LocalVerifier:
     "frozen": no reply, and no answer to a ping after it.
     """
 
-    def __init__(self, name: str, fault: Fault = lambda call: None, capacity: int = 4, fingerprint: str = "f") -> None:
+    def __init__(
+        self,
+        name: str,
+        fault: Fault = lambda call: None,
+        capacity: int = 4,
+        fingerprint: str = "f",
+        weights: str = "w",
+        node: str = "",
+    ) -> None:
         self.description = VerifierDescription(
-            name, fingerprint, "w", "t", "bitwise", "float32", capacity, MAX_CONTEXT, ToyTokenizer()
+            name, fingerprint, weights, "t", "bitwise", "float32", capacity, MAX_CONTEXT, ToyTokenizer(), node
         )
         self.decoder = ToyDecoder(capacity=capacity)
         self.submitted: list[str] = []
@@ -136,10 +144,11 @@ def plan_of(n: int, **options: Any) -> SearchPlan:
     return SearchPlan(**{"policy": policy, "n": n, "law": LAW, "seed": 5, "journal": VolatileJournal(), **options})
 
 
-def factory(*verifiers: LocalVerifier | Exception) -> Callable[[], Awaitable[LocalVerifier]]:
+def factory(*verifiers: LocalVerifier | Exception) -> Callable[[asyncio.Event, int], Awaitable[LocalVerifier]]:
     waiting = iter(verifiers)
 
-    async def start() -> LocalVerifier:
+    async def start(placed: asyncio.Event, n_out_of_memory: int) -> LocalVerifier:
+        placed.set()
         await asyncio.sleep(0)
         verifier = next(waiting, ClusterError("no more verifiers"))
         if isinstance(verifier, Exception):

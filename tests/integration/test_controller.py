@@ -226,7 +226,7 @@ def test_if_one_verifier_does_not_start_the_others_are_ended() -> None:
     controller = SearchController(factory(*started, ClusterError("full")), 3)
     with pytest.raises(ClusterError, match="full"):
         run(controller.start())
-    assert all(verifier.is_dead for verifier in started)
+    assert all(verifier.was_closed for verifier in started)
 
 
 def test_a_journal_that_cannot_be_written_is_reported_although_the_policy_did_not_wait_for_it() -> None:

@@ -1,4 +1,4 @@
-"""How far a run is: a live bar on a terminal, a line every few seconds elsewhere."""
+"""How far a run is: a live bar on a terminal, elsewhere lines with the time of day, seldomer the longer the run goes on."""
 
 from __future__ import annotations
 
@@ -14,9 +14,22 @@ from tts_orch.records import Candidate
 from tts_orch.results import ProblemResult
 from tts_orch.summary import DecodingTime
 
-__all__ = ["RunProgress"]
+__all__ = ["RunProgress", "waiting"]
 
-_LINE_EVERY_S: Final = 5.0
+_FIRST_LINES_EVERY_S: Final = 5.0
+_LATER_LINES_EVERY_S: Final = 60.0
+_SHARE_OF_TIME: Final = 0.05  # between two lines: a log of hours stays readable
+
+
+@contextmanager
+def waiting(console: Console, what: str) -> Iterator[None]:
+    """Say what takes long before the first candidates: in passing on a terminal, as a line elsewhere."""
+    if console.is_terminal:
+        with console.status(what):
+            yield
+    else:
+        console.print(what, highlight=False, soft_wrap=True)
+        yield
 
 
 class RunProgress:
@@ -90,16 +103,23 @@ class RunProgress:
 
     @contextmanager
     def _lines(self, console: Console) -> Iterator[Callable[[], None]]:
-        written = time.perf_counter()
+        written, last = time.perf_counter(), ""
 
         def write() -> None:
-            nonlocal written
-            written = time.perf_counter()
-            console.print(f"{self._n_done}/{self._n_problems} problems  {self}", highlight=False, soft_wrap=True)
+            nonlocal written, last
+            line = f"{self._n_done}/{self._n_problems} problems  {self}"
+            if line != last:
+                console.print(f"{time.strftime('%H:%M:%S')}  {line}", highlight=False, soft_wrap=True)
+            written, last = time.perf_counter(), line
 
         def write_seldom() -> None:
-            if time.perf_counter() - written >= _LINE_EVERY_S:
+            if time.perf_counter() - written >= _line_every_s(self.time.wall_time_s):
                 write()
 
         yield write_seldom
         write()
+
+
+def _line_every_s(seconds: float) -> float:
+    """Return how long a log waits for the next line when a run has gone on for so long."""
+    return min(max(_FIRST_LINES_EVERY_S, _SHARE_OF_TIME * seconds), _LATER_LINES_EVERY_S)
