@@ -17,7 +17,7 @@ class Budget:
         ends: names of what is spent then, the seconds or the tokens.
 
     Attributes:
-        spent: name of what was spent, empty before.
+        spent: name of what was spent first, empty before.
     """
 
     def __init__(self, seconds: float | None, tokens: int | None, ends: tuple[str, str]) -> None:
@@ -26,6 +26,7 @@ class Budget:
         self._tokens = tokens
         self._deadline, self._token_budget = ends
         self._n_tokens = 0
+        self._ended: list[str] = []
         self._timer: asyncio.TimerHandle | None = None
         self._watchers: list[Callable[[str], None]] = []
 
@@ -41,8 +42,13 @@ class Budget:
             self._end(self._token_budget)
 
     def watch(self, on_spent: Callable[[str], None]) -> None:
-        """Have a function called with the name of what is spent, once."""
+        """Have a function called with the name of what is spent, once for the seconds and once for the tokens.
+
+        What is spent already is named at once.
+        """
         self._watchers.append(on_spent)
+        for what in self._ended:
+            on_spent(what)
 
     def unwatch(self, on_spent: Callable[[str], None]) -> None:
         """Forget a function."""
@@ -54,8 +60,9 @@ class Budget:
             self._timer.cancel()
 
     def _end(self, what: str) -> None:
-        if self.spent:
+        if what in self._ended:
             return
-        self.spent = what
+        self._ended.append(what)
+        self.spent = self.spent or what
         for watcher in list(self._watchers):
             watcher(what)

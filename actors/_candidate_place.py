@@ -7,7 +7,16 @@ from dataclasses import dataclass
 
 from tts_orch.actors._live_candidate import Decoded
 from tts_orch.actors.search_plan import SearchPlan, SearchServices
-from tts_orch.records import Candidate, DecodeRequest, Path, Prefix, Problem, SamplingParams, StepRule
+from tts_orch.records import (
+    Candidate,
+    DecodeRequest,
+    FinishReason,
+    Path,
+    Prefix,
+    Problem,
+    SamplingParams,
+    StepRule,
+)
 from tts_orch.seeds import trajectory_seed
 from tts_orch.tasks.candidates import assemble_candidate
 
@@ -38,9 +47,19 @@ class CandidatePlace:
         return tuple(self.prefix.token_ids[self.prefix.prompt_length :].tolist())
 
     def is_place_of(self, candidate: Candidate) -> bool:
-        """Whether a candidate of this path went on from this very prefix: what was before it may have changed."""
+        """Whether a candidate of this path went on from this very prefix, and ended where it would end now.
+
+        What was before it may have changed, and so may the confidence that it must not lose.
+        """
         before = self.output_before
-        return candidate.n_before == len(before) and candidate.token_ids[: len(before)] == before
+        is_same_prefix = candidate.n_before == len(before) and candidate.token_ids[: len(before)] == before
+        return is_same_prefix and not self._is_cut_elsewhere(candidate)
+
+    def _is_cut_elsewhere(self, candidate: Candidate) -> bool:
+        cut = self.step.confidence if self.step else None
+        if cut is None or candidate.n_new < cut.window:  # too short to be cut
+            return False
+        return (candidate.lowest_confidence < cut.least) != (candidate.finish_reason is FinishReason.LOW_CONFIDENCE)
 
     def request(self, plan: SearchPlan, scope: str, priority: int) -> DecodeRequest:
         """Return what a decoder is asked for."""

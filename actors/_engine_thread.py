@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future
+from dataclasses import asdict
 from typing import Final, Protocol, TypeVar
 
 import numpy as np
@@ -15,6 +16,7 @@ import numpy as np
 from tts_orch.actors._chunk_buffer import ChunkBuffer
 from tts_orch.errors import UserError, WorkerLostError
 from tts_orch.records import Chunk, DecodeRequest, FinishReason
+from tts_orch.store.replica import ReplicaStatistics
 
 __all__ = ["EngineThread", "SteppedDecoder", "SyncedReplica"]
 
@@ -61,6 +63,10 @@ class SyncedReplica(Protocol):
         """Take in what other writers have learned; called between steps."""
         ...
 
+    def statistics(self) -> ReplicaStatistics:
+        """Return the counters; safe from any thread."""
+        ...
+
     def close(self) -> None:
         """Send what is left and stop."""
         ...
@@ -92,6 +98,12 @@ class EngineThread:
     def cancel(self, candidate_id: str) -> None:
         """Cancel a request that was submitted before."""
         self._inbox.put(lambda: self._decoder.cancel(candidate_id))
+
+    def store_statistics(self) -> dict[str, float]:
+        """Return the counters of the exchange with the store, none without a store."""
+        if self._replica is None:
+            return {}
+        return {f"store_{name}": value for name, value in asdict(self._replica.statistics()).items()}
 
     def ask(self, action: Callable[[SteppedDecoder], Result]) -> Future[Result]:
         """Run an action on the decoder between two steps."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import uuid
 from collections import Counter
 from collections.abc import Callable, Coroutine
 from dataclasses import replace
@@ -60,7 +61,7 @@ class OpenScopes:
 
     async def forget(self) -> None:
         """Close every scope without a user; who comes later shares nothing with what was before."""
-        self._names = replace(self._names, generation=self._names.generation + 1)
+        self._names = replace(self._names, generation=uuid.uuid4().hex)
         for scope in [scope for scope, users in self._users.items() if not users]:
             self._end(scope)
         await self.settle()

@@ -22,6 +22,9 @@ _RESTARTS: Final = 8
 _TRIES: Final = 2  # the second one alone, so that a solution that ends the actor takes no other with it
 
 
+_LATE: Final = StepScores(failure="a deadline passed before")
+
+
 class RewardHost(Protocol):
     """A reward model in another process."""
 
@@ -83,20 +86,22 @@ class RewardQueue:
         self._host = await self._start_host()
         return self._host.description
 
-    async def score(self, solutions: Sequence[Solution]) -> list[StepScores]:
-        """Return the scores of each solution; cancelling the caller drops what has not been sent.
+    async def score(self, solutions: Sequence[Solution], deadline: asyncio.Event | None = None) -> list[StepScores]:
+        """Return the scores of each solution; cancelling the caller drops what has not been sent, and so does a deadline.
 
         Raises:
             ClusterError: the reward model was lost too often.
         """
         loop = asyncio.get_running_loop()
         requests = [_Request(solution, loop.create_future()) for solution in solutions]
+        giving_up = asyncio.ensure_future(_give_up(requests, deadline or asyncio.Event()))
         self._waiting.extend(requests)
         if self._asking is None or self._asking.done():
             self._asking = asyncio.ensure_future(self._ask_for_all())
         try:
             return await asyncio.gather(*(request.scores for request in requests))
         finally:
+            giving_up.cancel()
             for request in requests:
                 request.scores.cancel()
 
@@ -163,3 +168,10 @@ class RewardQueue:
         if self._host is not None:
             self._host.kill()
             self._host = None
+
+
+async def _give_up(requests: Sequence[_Request], deadline: asyncio.Event) -> None:
+    """Answer what is not answered by a deadline."""
+    await deadline.wait()
+    for request in requests:
+        request.answer(_LATE)

@@ -11,10 +11,14 @@ import numpy as np
 
 from tts_orch.actors._budget import Budget
 from tts_orch.actors._candidate_place import CandidatePlace, places
+from tts_orch.actors._lineage import Lineage
 from tts_orch.actors._live_candidate import Decoded, LiveCandidate
 from tts_orch.actors.search_plan import SearchPlan, SearchServices
+from tts_orch.budget_config import DEADLINES
 from tts_orch.errors import ConfigError
 from tts_orch.records import Candidate, Prefix, Problem, SamplingParams, StepRule
+from tts_orch.rewards.base import StepScores
+from tts_orch.rewards.self_certainty import certainty_scores
 
 __all__ = ["ProblemContext"]
 
@@ -43,6 +47,8 @@ class ProblemContext:
         generated_tokens: tokens generated for the problem so far, cancelled candidates included.
         verify_steps: verify steps that these took.
         reward_tokens: tokens a reward model read.
+        reward_tokens_whole: tokens that it would have read without what it kept of earlier steps.
+        lineage: of the candidates that ended.
         stopped_by: what was spent before all was decoded that the policy asked for; empty if nothing was.
     """
 
@@ -52,6 +58,8 @@ class ProblemContext:
         self.generated_tokens = 0
         self.verify_steps = 0
         self.reward_tokens = 0
+        self.reward_tokens_whole = 0
+        self.lineage = Lineage()
         self.stopped_by = ""
         self._problem = problem
         self._order = order
@@ -62,6 +70,7 @@ class ProblemContext:
         self._ending: list[asyncio.Task[Candidate]] = []
         self._budget = plan.problem_budget()
         self._run_budget = run_budget
+        self._deadline = asyncio.Event()
         self._budget.watch(self._stop)
         self._run_budget.watch(self._stop)
 
@@ -105,7 +114,7 @@ class ProblemContext:
         self._ending.extend(ending)
         try:
             for candidate in at_once:
-                self._services.on_candidate(candidate)
+                self._hand_over(candidate)
                 yield candidate
             for next_ended in asyncio.as_completed(ending):
                 yield await next_ended
@@ -114,25 +123,38 @@ class ProblemContext:
 
     @property
     def has_rewards(self) -> bool:
-        """Whether there is a reward model."""
-        return self._services.rewards is not None
+        """Whether there is a reward model, or self-certainty stands in for one."""
+        return self._services.rewards is not None or self._services.rewards_certainty
 
     async def score(self, candidates: Sequence[Candidate]) -> list[list[float]]:
         """Return step scores, journaled ones without asking again; see `SearchContext`."""
-        if self._services.rewards is None:
-            raise ConfigError(
-                "score: no reward model is configured; use a method that does without, such as majority_vote"
-            )
+        if self._services.rewards_certainty:
+            return [certainty_scores(self.lineage.of(candidate)) for candidate in candidates]
         journal = self._plan.journal
         known = [journal.scores(candidate) for candidate in candidates]
         unknown = [candidate for candidate, scores in zip(candidates, known, strict=True) if scores is None]
-        answers = await self._services.rewards(self._problem, unknown) if unknown else []
+        answers = await self._asked(unknown)
         for candidate, scores in zip(unknown, answers, strict=True):
             journal.record_scores(candidate, scores)
         fresh = iter(answers)
         found = [scores or next(fresh) for scores in known]
         self.reward_tokens += sum(scores.n_tokens for scores in found)
+        self.reward_tokens_whole += sum(scores.n_tokens_whole for scores in found)
         return [list(scores.scores) for scores in found]
+
+    async def _asked(self, candidates: Sequence[Candidate]) -> Sequence[StepScores]:
+        """Return what the reward model says until a deadline."""
+        if self._services.rewards is None:
+            raise ConfigError(
+                "score: no reward model is configured; use a method that does without, such as majority_vote"
+            )
+        if not candidates:
+            return []
+        self._budget.start()
+        answers = await self._services.rewards(self._problem, candidates, self._deadline)
+        if self._deadline.is_set() and not all(scores.scores for scores in answers):
+            self.stopped_by = self.stopped_by or self._budget.spent or self._run_budget.spent
+        return answers
 
     async def answer_classes(self, candidates: Sequence[Candidate]) -> list[int | None]:
         """Partition candidates by equivalent answers; see `SearchContext`."""
@@ -190,8 +212,10 @@ class ProblemContext:
 
     def _stop(self, spent: str) -> None:
         """Cancel everything, because something is spent."""
+        if spent in DEADLINES:
+            self._deadline.set()
         if any(not one.live.decoded.done() for one in self._sampled):
-            self.stopped_by = spent
+            self.stopped_by = self.stopped_by or spent
         self._cancel(self._sampled)
 
     def _cancel(self, sampled: Sequence[_Sampled]) -> None:
@@ -217,8 +241,12 @@ class ProblemContext:
         candidate = sampled.place.candidate(self._problem, decoded, self._services)
         self._count(len(decoded.chunk.token_ids), decoded.chunk.verify_steps)
         self._plan.journal.record(candidate)
-        self._services.on_candidate(candidate)
+        self._hand_over(candidate)
         return candidate
+
+    def _hand_over(self, candidate: Candidate) -> None:
+        self.lineage.add(candidate)
+        self._services.on_candidate(candidate)
 
     def _count(self, n_tokens: int, verify_steps: int) -> None:
         self.generated_tokens += n_tokens

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import logging
 import math
@@ -15,12 +16,12 @@ import ray
 from tts_orch.actors._reward_queue import RewardHost, RewardQueue
 from tts_orch.actors.reward_model import RayRewardModel, RewardDescription, RewardModelFactory
 from tts_orch.records import Candidate, Problem
-from tts_orch.reward_config import RewardConfig
+from tts_orch.reward_config import WITHOUT_MODEL, RewardConfig
 from tts_orch.rewards.base import DEFAULT_DELIMITERS, ScoreFunction, Solution, StepScores
 from tts_orch.rewards.callable import FunctionModel
 from tts_orch.rewards.registry import load_reward_model
 
-__all__ = ["RewardClient", "start_reward"]
+__all__ = ["RewardClient", "may_use_gpu", "start_reward"]
 
 logger = logging.getLogger(__name__)
 
@@ -54,8 +55,15 @@ class RewardClient:
         """
         self.description = await self._queue.start()
 
-    async def score(self, problem: Problem, candidates: Sequence[Candidate]) -> list[StepScores]:
+    async def score(
+        self, problem: Problem, candidates: Sequence[Candidate], deadline: asyncio.Event | None = None
+    ) -> list[StepScores]:
         """Score candidates of a problem, equal texts once; cancelling the caller drops what has not been sent.
+
+        Args:
+            problem: what they solve.
+            candidates: may come more than once.
+            deadline: once it is set, what is not scored has a failure instead.
 
         Returns:
             Scores of each candidate; where the text came before, they took no tokens.
@@ -64,12 +72,13 @@ class RewardClient:
             ClusterError: the reward model was lost too often.
         """
         texts = list(dict.fromkeys(candidate.text for candidate in candidates))
-        answers = dict(zip(texts, await self._queue.score([Solution(problem, text) for text in texts]), strict=True))
+        solutions = [Solution(problem, text) for text in texts]
+        answers = dict(zip(texts, await self._queue.score(solutions, deadline), strict=True))
         self._count(problem, list(answers.values()))
         found = []
         for candidate in candidates:
             found.append(answers[candidate.text])
-            answers[candidate.text] = replace(found[-1], n_tokens=0)
+            answers[candidate.text] = replace(found[-1], n_tokens=0, n_tokens_whole=0)
         return found
 
     def statistics(self) -> dict[str, float]:
@@ -119,12 +128,16 @@ async def start_reward(
     return client
 
 
+def may_use_gpu(reward: RewardConfig | ScoreFunction | None) -> bool:
+    """Whether a reward model runs on a GPU if there is one for it."""
+    return isinstance(reward, RewardConfig) and reward.kind not in WITHOUT_MODEL and reward.device != "cpu"
+
+
 def _function_model(function: ScoreFunction, config: RewardConfig) -> FunctionModel:
     return FunctionModel(function, config.delimiters or DEFAULT_DELIMITERS)
 
 
 def _resources(config: RewardConfig) -> dict[str, float]:
     """Ask for a GPU where one is left; CPUs are shared with the verifiers, which wait while a score is awaited."""
-    needs_none = config.kind in ("callable", "code_tests")
-    has_gpu = config.device == "auto" and not needs_none and ray.available_resources().get("GPU", 0) >= 1
+    has_gpu = config.device == "auto" and may_use_gpu(config) and ray.available_resources().get("GPU", 0) >= 1
     return {"num_cpus": 0, "num_gpus": 1} if has_gpu or config.device.startswith("cuda") else {"num_cpus": 0}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol, TypeAlias
@@ -20,8 +21,9 @@ __all__ = ["BoundPolicy", "CandidateJournal", "Rewards", "SearchPlan", "SearchSe
 BoundPolicy: TypeAlias = Callable[[Problem, SearchContext], Awaitable[SearchResult]]
 """A search policy with its settings bound."""
 
-Rewards: TypeAlias = Callable[[Problem, Sequence[Candidate]], Awaitable[Sequence[StepScores]]]
-"""What a reward model says of candidates of a problem, one answer each."""
+Rewards: TypeAlias = Callable[[Problem, Sequence[Candidate], asyncio.Event], Awaitable[Sequence[StepScores]]]
+"""What a reward model says of candidates of a problem, one answer each: a failure where it has said nothing by the time
+that the event, a deadline, is set."""
 
 
 class CandidateJournal(Protocol):
@@ -83,6 +85,7 @@ class SearchServices:
         answer_classes: class number for each answer to a problem, None for an abstention; may take long.
         on_candidate: called with every candidate that ended.
         rewards: asks the reward model, None where there is none.
+        rewards_certainty: whether steps are scored by the target's own certainty of them, which takes no model.
     """
 
     controller: SearchController
@@ -94,6 +97,7 @@ class SearchServices:
     answer_classes: Callable[[Problem, Sequence[str | None]], list[int | None]]
     on_candidate: Callable[[Candidate], None]
     rewards: Rewards | None = None
+    rewards_certainty: bool = False
 
 
 @dataclass(frozen=True, slots=True)

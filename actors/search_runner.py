@@ -35,12 +35,12 @@ async def search_many(
     Problems are drawn from the iterable when there is room for them: enough are active to keep the verifiers full while
     some wait for their last candidates. Once the budget of the run is spent no more are drawn.
     """
-    n_active = 2 + math.ceil(2 * services.controller.window / plan.n)
     source, orders = iter(problems), itertools.count()
     active: set[asyncio.Task[SearchResult]] = set()
     budget = plan.run_budget()
     try:
         while True:
+            n_active = 2 + math.ceil(2 * services.controller.window / plan.n)  # verifiers come and go
             while len(active) < n_active and not budget.spent:
                 problem = await asyncio.to_thread(next, source, None)
                 if problem is None:
@@ -71,7 +71,9 @@ async def _search(
     return replace(
         result,
         generated_tokens=context.generated_tokens,
+        kept_tokens=context.lineage.n_tokens(candidate for candidate in result.candidates if candidate.is_complete),
         verify_steps=context.verify_steps,
         reward_tokens=context.reward_tokens,
+        reward_tokens_whole=context.reward_tokens_whole,
         stopped_by=result.stopped_by or context.stopped_by,
     )

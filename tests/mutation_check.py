@@ -519,6 +519,27 @@ FAULTS = (
         "token_ids=piece.token_ids",
         f"{UNIT}/test_budget_forcing.py",
     ),
+    Fault(
+        "shared statistics: what is drained while a reload waits is lost",
+        "tts_orch/store/replica.py",
+        "self._is_drain_due() and self._inbox.n_reloads == 0",
+        "self._is_drain_due()",
+        "tests/store/test_inbox.py",
+    ),
+    Fault(
+        "shared statistics: each portion of a reload replaces the ones before it",
+        "tts_orch/store/inbox.py",
+        "), is_reload and is_first",
+        "), is_reload",
+        "tests/store/test_inbox.py",
+    ),
+    Fault(
+        "shared statistics: ids that are added up are not sorted",
+        "policies/drafting/delta_sums.py",
+        "own_ids[place - 1] > ids[i]",
+        "own_ids[place - 1] < ids[i]",
+        f"{UNIT}/test_context_delta.py",
+    ),
 )
 
 

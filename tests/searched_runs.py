@@ -84,5 +84,6 @@ def _searched(problem: Problem, config: RunConfig, journal: Journal, has_rewards
     search = SEARCH_POLICIES[config.method.name]
     found = asyncio.run(search(problem, context, config.method))  # type: ignore[arg-type]
     n_tokens = context.generated_tokens
-    found = replace(found, generated_tokens=n_tokens, verify_steps=n_tokens, reward_tokens=2 * n_tokens * has_rewards)
+    rewards = {"reward_tokens": 2 * n_tokens * has_rewards, "reward_tokens_whole": 5 * n_tokens * has_rewards}
+    found = replace(found, generated_tokens=n_tokens, verify_steps=n_tokens, **rewards)
     return ProblemResult.of(problem, found, config.method)

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
         ClusterError,
         ConfigError,
         OrchestratorError,
+        OutOfMemoryError,
+        PlacementError,
         ProblemError,
         RunError,
         RunFolderError,
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
         WorkerLostError,
     )
     from tts_orch.orchestrator import Orchestrator
+    from tts_orch.placement_config import PlacementConfig
     from tts_orch.records import Candidate, FinishReason, Problem, SamplingParams, SearchResult
     from tts_orch.stopping_config import AdaptiveConsistency, DeepConf, DeepConfOffline, EarlyStopping
     from tts_orch.task_config import TaskConfig
@@ -64,7 +67,10 @@ __all__ = [
     "MajorityVote",
     "Orchestrator",
     "OrchestratorError",
+    "OutOfMemoryError",
     "ParticleFiltering",
+    "PlacementConfig",
+    "PlacementError",
     "Problem",
     "ProblemError",
     "Rebase",
@@ -95,6 +101,7 @@ _HOMES = {
         "RewardConfig",
     ),
     "tts_orch.orchestrator": ("Orchestrator",),
+    "tts_orch.placement_config": ("PlacementConfig",),
     "tts_orch.records": ("Candidate", "FinishReason", "Problem", "SamplingParams", "SearchResult"),
     "tts_orch.stopping_config": ("AdaptiveConsistency", "DeepConf", "DeepConfOffline", "EarlyStopping"),
     "tts_orch.task_config": ("TaskConfig",),

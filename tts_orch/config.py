@@ -24,11 +24,14 @@ from tts_orch.method_config import (
     MethodConfig,
     ParticleFiltering,
     Rebase,
+    ScoredMethod,
     StepwiseMethod,
 )
+from tts_orch.placement_config import PlacementConfig
 from tts_orch.records import SamplingParams
 from tts_orch.reward_config import RewardConfig
 from tts_orch.settings import Settings
+from tts_orch.store_config import StoreConfig
 from tts_orch.task_config import TaskConfig
 
 __all__ = [
@@ -44,10 +47,13 @@ __all__ = [
     "MajorityVote",
     "MethodConfig",
     "ParticleFiltering",
+    "PlacementConfig",
     "Rebase",
     "RewardConfig",
     "RunConfig",
     "Settings",
+    "StoreConfig",
+    "check_warm_start",
     "load_config",
 ]
 
@@ -171,7 +177,7 @@ class EngineConfig(DraftingConfig):
     """Run modelling code that comes with the model."""
 
 
-class RunConfig(TaskConfig):
+class RunConfig(TaskConfig, PlacementConfig, StoreConfig):
     """Everything that fixes a run: what is solved, by which method, on what."""
 
     problems: Path
@@ -191,10 +197,9 @@ class RunConfig(TaskConfig):
     `messages` and for plain prompts where the target has a template."""
     limit: int | None = Field(None, ge=1)
     """Take the first so many problems only."""
-    workers: int = Field(1, ge=1)
-    """Target verifiers that share the work."""
-    store: str = "memory://"
-    """Where draft statistics are shared."""
+    workers: int | None = Field(None, ge=1)
+    """Target verifiers that share the work: those of them begin that find room, the others join when they do. If not given,
+    one a GPU (a node, without GPUs) that the cluster has now or gets later."""
     address: str | None = None
     """Ray cluster to connect to; without one a local cluster is started."""
     compare_plain: int = Field(0, ge=0)
@@ -202,11 +207,21 @@ class RunConfig(TaskConfig):
     the same tokens."""
 
     @model_validator(mode="after")
-    def _can_score_steps(self) -> RunConfig:
+    def _can_score(self) -> RunConfig:
         if isinstance(self.method, StepwiseMethod) and self.reward is None:
             raise ConfigError(
-                f"reward: {self.method.name} needs a reward model to score steps; give one, or use best_of_n"
+                f"reward: {self.method.name} needs a reward model to score steps; give one, take reward.kind self_certainty, "
+                "which has no model, or use best_of_n"
             )
+        if isinstance(self.method, ScoredMethod) and self.method.choice == "weighted" and self.reward is None:
+            raise ConfigError(
+                "choice: weighted needs a reward model; give one, or vote by rank of certainty with borda"
+            )
+        return self
+
+    @model_validator(mode="after")
+    def _can_begin_warm(self) -> RunConfig:
+        check_warm_start(self, self.engine)
         return self
 
     @model_validator(mode="after")
@@ -222,6 +237,22 @@ class RunConfig(TaskConfig):
         """Return the settings as a file that `load_config` reads, and that means the same in any working directory."""
         settings = self.model_copy(update={"problems": self.problems.absolute(), "out": self.out.absolute()})
         return yaml.safe_dump(settings.model_dump(mode="json"), sort_keys=False)
+
+
+def check_warm_start(store: StoreConfig, drafting: DraftingConfig) -> None:
+    """Refuse a file of statistics that nobody would read.
+
+    Raises:
+        ConfigError: only stand shares statistics, and only where candidates have some in common.
+    """
+    if store.warm_start is None:
+        return
+    if drafting.drafter != "stand":
+        raise ConfigError(f"warm_start: only stand reads it, not {drafting.drafter}; leave one of both out")
+    if drafting.statistics_scope == "request":
+        raise ConfigError(
+            "warm_start: statistics_scope request shares nothing; take problem, task or run, or leave it out"
+        )
 
 
 def load_config(path: Path) -> Mapping[str, Any]:

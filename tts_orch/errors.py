@@ -7,8 +7,10 @@
     │   ├── TargetError           a model that cannot be found, read or served
     │   └── RunFolderError        a run folder that is unwritable, locked or of another identity
     └── RunError                  a failure at run time: exit code 1
-        ├── ClusterError          Ray cannot be reached, or cannot place what was asked for
+        ├── ClusterError          Ray cannot be reached, or refuses
+        │   └── PlacementError    no node has room for what was asked for
         ├── WorkerLostError       a worker died or stopped answering
+        │   └── OutOfMemoryError  it was killed because its node ran out of memory
         └── StoreError            the statistics store failed
 
 Each takes exactly one positional message: Ray pickles exceptions that way and would otherwise replace them. `first_line`
@@ -21,6 +23,8 @@ __all__ = [
     "ClusterError",
     "ConfigError",
     "OrchestratorError",
+    "OutOfMemoryError",
+    "PlacementError",
     "ProblemError",
     "RunError",
     "RunFolderError",
@@ -65,11 +69,19 @@ class RunError(OrchestratorError):
 
 
 class ClusterError(RunError):
-    """Ray cannot be reached, or cannot place what was asked for."""
+    """Ray cannot be reached, or refuses."""
+
+
+class PlacementError(ClusterError):
+    """No node has room for what was asked for."""
 
 
 class WorkerLostError(RunError):
     """A worker died or stopped answering."""
+
+
+class OutOfMemoryError(WorkerLostError):
+    """A worker was killed because its node ran out of memory."""
 
 
 class StoreError(RunError):

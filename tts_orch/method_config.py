@@ -44,6 +44,11 @@ class _Method(Settings):
         """Candidates that a problem has open at once."""
         return self.n
 
+    @property
+    def uses_rewards(self) -> bool:
+        """Whether it asks a reward model where there is one."""
+        return True
+
 
 class _Stoppable(_Method):
     """A method that may do with fewer candidates."""
@@ -94,6 +99,11 @@ class MajorityVote(ScoredMethod, _Stoppable):
 
     extendable: ClassVar[bool] = True
 
+    @property
+    def uses_rewards(self) -> bool:
+        """Whether votes have weights."""
+        return self.choice != "majority"
+
 
 class BudgetForcing(_Method):
     """Have a thinking model think on where it would end, stop it at a budget, and vote over the answers."""
@@ -112,6 +122,11 @@ class BudgetForcing(_Method):
 
     extendable: ClassVar[bool] = True
     samples_whole: ClassVar[bool] = False
+
+    @property
+    def uses_rewards(self) -> bool:
+        """Never: all votes are the same."""
+        return False
 
 
 class StepwiseMethod(ScoredMethod):

@@ -7,18 +7,19 @@ import hashlib
 import itertools
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable
-from contextlib import ExitStack
+from contextlib import ExitStack, closing
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict
 
 import numpy as np
 
+from tts_orch.actors._cluster_nodes import Surveyor
 from tts_orch.actors._event_loop import EventLoopThread
 from tts_orch.actors._open_scopes import OpenScopes
 from tts_orch.actors._ray_verifier import RayVerifier
 from tts_orch.actors.cluster import Cluster
 from tts_orch.actors.engine_loading import EngineFactory, load_engine
-from tts_orch.actors.reward_client import start_reward
+from tts_orch.actors.reward_client import RewardClient, may_use_gpu, start_reward
 from tts_orch.actors.reward_model import RewardDescription
 from tts_orch.actors.search_controller import SearchController
 from tts_orch.actors.search_plan import (
@@ -30,17 +31,21 @@ from tts_orch.actors.search_plan import (
     VolatileJournal,
 )
 from tts_orch.actors.search_runner import search, search_many
-from tts_orch.actors.statistics_store import StatisticsClient, StatisticsStore
+from tts_orch.actors.shared_statistics import share_statistics, warm_up
+from tts_orch.actors.target_shipping import ship_target
 from tts_orch.actors.target_verifier import VerifierDescription
 from tts_orch.budget_config import NO_LIMITS, BudgetConfig
-from tts_orch.config import EngineConfig, LawConfig, MajorityVote, MethodConfig
+from tts_orch.config import EngineConfig, LawConfig, MajorityVote, MethodConfig, check_warm_start
 from tts_orch.errors import ConfigError
+from tts_orch.placement_config import ANYWHERE, PlacementConfig
 from tts_orch.policies.drafting.scopes import ScopeNames
 from tts_orch.policies.search import find_policy
 from tts_orch.records import Candidate, IntArray, Problem, SearchResult
 from tts_orch.reward_config import RewardConfig
 from tts_orch.rewards.base import ScoreFunction
 from tts_orch.settings import Settings
+from tts_orch.store.statistics_file import StatisticsFile
+from tts_orch.store_config import StoreConfig
 from tts_orch.task_config import DEFAULT_TASK, TaskConfig
 from tts_orch.tasks.answers import classes_for, extract_for
 from tts_orch.tasks.prompts import render
@@ -58,8 +63,6 @@ Template: TypeAlias = Literal["auto", "raw", "chat"]
 
 _DEFAULT_METHOD: Final = MajorityVote()
 _DEFAULT_LAW: Final = LawConfig()
-_MEMORY_STORE: Final = "memory://"
-_STORE_WITHIN_S: Final = 60.0
 _SEARCHES: Final = 1 << 32  # more than one orchestrator will ever make; numbers of attempts stay apart by it
 
 
@@ -92,8 +95,9 @@ class Orchestrator:
     Args:
         target: the target model, where `engine` is not given.
         engine: all settings of a decoder.
-        workers: target verifiers that share the work.
-        store: where draft statistics are shared; `memory://` is an actor of the cluster.
+        workers: target verifiers that share the work; see `RunConfig.workers`.
+        placement: the place that each of them gets in the cluster.
+        store: where draft statistics are shared: a URL, or all settings of it; `memory://` is an actor of the cluster.
         address: Ray cluster to connect to; else RAY_ADDRESS, a connection made before, or a local cluster.
         seed: run seed of searches that give none.
         template: how a prompt becomes tokens, see `RunConfig.template`.
@@ -108,12 +112,12 @@ class Orchestrator:
 
     Attributes:
         tokenizer: the target's.
-        reward: what the reward model is, None without one.
 
     Raises:
         ConfigError: impossible settings.
         TargetError: the target model or the reward model cannot be found, read or served.
         ClusterError: Ray cannot be reached, or finds no place for the workers.
+        StoreError: the store cannot be used, and is not optional.
     """
 
     def __init__(
@@ -121,8 +125,9 @@ class Orchestrator:
         target: str | None = None,
         *,
         engine: EngineConfig | None = None,
-        workers: int = 1,
-        store: str = _MEMORY_STORE,
+        workers: int | None = None,
+        placement: PlacementConfig = ANYWHERE,
+        store: str | StoreConfig = "",
         address: str | None = None,
         seed: int = 0,
         template: Template = "auto",
@@ -135,27 +140,39 @@ class Orchestrator:
         **settings: Any,
     ) -> None:
         config = _engine_config(target, engine, settings)
-        _check(workers, store)
+        store = store if isinstance(store, StoreConfig) else StoreConfig(store=store)
+        _check(workers)
         self._seed = seed
         self._occurrences: Counter[str] = Counter()
         self._numbers = itertools.count()
         with ExitStack() as opened:
+            warm_start = _statistics_file(store, config, opened)
             cluster = Cluster(address, show_worker_logs=show_worker_logs)
             opened.callback(cluster.close)
             self._loop = EventLoopThread()
             opened.callback(self._loop.close)
-            config, resources = cluster.share_out(config, workers)
-            is_shared = workers > 1 and config.statistics_scope != "request"
-            log = self._share_statistics(opened) if is_shared else None
-            start_verifier = functools.partial(RayVerifier.start, resources, config, make_engine, log)
-            self._controller = SearchController(start_verifier, workers, on_tokens)
+            if placement.ship_target:
+                make_engine = self._loop.run(ship_target(config.target, make_engine, opened))
+            shares = cluster.share_out(config, workers, placement)
+            is_shared = config.statistics_scope != "request" and (shares.at_most != 1 or store.reaches_beyond_run)
+            open_log = self._loop.run(share_statistics(store, opened)) if is_shared else None
+            start_verifier = functools.partial(
+                RayVerifier.start, shares, placement.place_within_s, make_engine, open_log
+            )
+            surveyor = Surveyor(shares.resources, shares.n_places_on_gpu if may_use_gpu(reward) else 0)
+            self._controller = SearchController(start_verifier, workers, on_tokens, surveyor.survey)
             opened.callback(lambda: self._loop.run(self._controller.close()))
             self._loop.run(self._controller.start())
             self.tokenizer = self._controller.descriptions[0].tokenizer
-            self.reward: RewardDescription | None = None
-            self._reward_statistics: Callable[[], dict[str, float]] = dict
-            rewards = None if reward is None else self._start_reward(reward, config.target, opened)
-            self._services = _services(self._controller, config, template, task, on_candidate, rewards)
+            if warm_start is not None and open_log is not None:
+                names = _names(self._controller, config)
+                self._loop.run(warm_up(warm_start, open_log, names, is_optional=store.store_optional))
+            self._rewards = self._start_reward(reward, config.target, opened)
+            surveyor.n_kept = 0  # the reward model has its place
+            score = self._rewards.score if self._rewards else None
+            self._services = _services(
+                self._controller, config, template, task, on_candidate, score, _is_certainty(reward)
+            )
             opened.callback(self.forget)
             self._opened = opened.pop_all()
 
@@ -163,6 +180,16 @@ class Orchestrator:
     def workers(self) -> list[VerifierDescription]:
         """The verifiers at work, with their fingerprints."""
         return self._controller.descriptions
+
+    @property
+    def fingerprints(self) -> dict[str, str]:
+        """Fingerprint of every verifier that was ever at work, by worker."""
+        return self._controller.fingerprints
+
+    @property
+    def reward(self) -> RewardDescription | None:
+        """What the reward model is, None without one; self-certainty has none."""
+        return self._rewards.description if self._rewards else None
 
     def search(
         self, problem: str | Problem, method: Method = _DEFAULT_METHOD, **options: Unpack[SearchOptions]
@@ -211,7 +238,8 @@ class Orchestrator:
 
     def statistics(self) -> dict[str, float]:
         """Return the decoders' counters, summed over the workers, and those of the reward model."""
-        return {**self._loop.run(self._controller.statistics()), **self._reward_statistics()}
+        of_rewards = self._rewards.statistics() if self._rewards else {}
+        return {**self._loop.run(self._controller.statistics()), **of_rewards}
 
     def forget(self) -> None:
         """Drop the draft statistics that no search uses just now: later searches draft from what they see themselves."""
@@ -229,16 +257,14 @@ class Orchestrator:
     ) -> None:
         self.close()
 
-    def _share_statistics(self, opened: ExitStack) -> StatisticsClient:
-        store = self._loop.run(StatisticsStore.create(_STORE_WITHIN_S, {"num_cpus": 0}))
-        opened.callback(store.kill)
-        return StatisticsClient(store)
-
-    def _start_reward(self, reward: RewardConfig | ScoreFunction, target: str, opened: ExitStack) -> Rewards:
+    def _start_reward(
+        self, reward: RewardConfig | ScoreFunction | None, target: str, opened: ExitStack
+    ) -> RewardClient | None:
+        if reward is None or _is_certainty(reward):
+            return None
         client = self._loop.run(start_reward(reward, target=target))
         opened.callback(lambda: self._loop.run(client.close()))
-        self.reward, self._reward_statistics = client.description, client.statistics
-        return client.score
+        return client
 
     def _stream(
         self, problems: Iterable[str | Problem], method: Method, options: SearchOptions
@@ -279,6 +305,17 @@ def _bind(method: Method) -> tuple[BoundPolicy, int]:
     return lambda problem, context: policy(problem, context, method), method.n_at_once
 
 
+def _statistics_file(store: StoreConfig, config: EngineConfig, opened: ExitStack) -> StatisticsFile | None:
+    """Open the file that a run begins with; what is wrong with it is said before anything is loaded."""
+    check_warm_start(store, config)
+    return opened.enter_context(closing(StatisticsFile(store.warm_start))) if store.warm_start is not None else None
+
+
+def _names(controller: SearchController, config: EngineConfig) -> ScopeNames:
+    verifier = controller.descriptions[0]
+    return ScopeNames(config, verifier.weights_id, verifier.tokenizer_id)
+
+
 def _services(
     controller: SearchController,
     config: EngineConfig,
@@ -286,6 +323,7 @@ def _services(
     task: TaskConfig,
     on_candidate: Callable[[Candidate], None],
     rewards: Rewards | None,
+    rewards_certainty: bool,
 ) -> SearchServices:
     verifier = controller.descriptions[0]
 
@@ -293,10 +331,9 @@ def _services(
         return np.array(verifier.tokenizer(text, add_special_tokens=False)["input_ids"], np.int32)
 
     thinking = thinking_of(verifier.tokenizer, task.end_of_thinking, template)
-    names = ScopeNames(config, verifier.weights_id, verifier.tokenizer_id)
     return SearchServices(
         controller=controller,
-        scopes=OpenScopes(names, controller.close_scope),
+        scopes=OpenScopes(_names(controller, config), controller.close_scope),
         tokenise=functools.partial(render, tokenizer=verifier.tokenizer, template=template, task=task),
         encode=encode,
         decode=text_decoder(verifier.tokenizer, thinking),
@@ -304,7 +341,12 @@ def _services(
         answer_classes=functools.partial(classes_for, task=task.task),
         on_candidate=on_candidate,
         rewards=rewards,
+        rewards_certainty=rewards_certainty,
     )
+
+
+def _is_certainty(reward: RewardConfig | ScoreFunction | None) -> bool:
+    return isinstance(reward, RewardConfig) and reward.kind == "self_certainty"
 
 
 def _engine_config(target: str | None, engine: EngineConfig | None, settings: dict[str, Any]) -> EngineConfig:
@@ -317,12 +359,9 @@ def _engine_config(target: str | None, engine: EngineConfig | None, settings: di
     return engine
 
 
-def _check(workers: int, store: str) -> None:
-    if workers < 1:
+def _check(workers: int | None) -> None:
+    if workers is not None and workers < 1:
         raise ConfigError(f"workers: {workers} decode nothing; give 1 or more")
-    if store != _MEMORY_STORE:
-        scheme = store.partition("://")[0]
-        raise ConfigError(f"store: {scheme}:// is not available; use {_MEMORY_STORE}")
 
 
 async def _next(stream: AsyncGenerator[SearchResult, None]) -> SearchResult | None:

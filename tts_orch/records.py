@@ -349,8 +349,19 @@ class Candidate:
 
     @property
     def is_solution(self) -> bool:
-        """Whether it came to an end of its own and may be chosen or vote: neither failed nor cut nor unfinished."""
-        return self.is_complete and not self.can_continue and self.finish_reason is not FinishReason.LOW_CONFIDENCE
+        """Whether it came to an end of its own and may be chosen or vote: neither failed nor cut nor unfinished.
+
+        What has reached `max_new_tokens` without announcing an answer is unfinished.
+        """
+        is_cut = self.finish_reason is FinishReason.LOW_CONFIDENCE or (
+            self.finish_reason is FinishReason.LENGTH and self.answer_is_fallback
+        )
+        return self.is_complete and not self.can_continue and not is_cut
+
+    @property
+    def is_viable(self) -> bool:
+        """Whether it is a solution, or may become one."""
+        return self.is_solution or self.can_continue
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,8 +376,10 @@ class SearchResult:
         chosen: path of the candidate that stands for the answer, None without one.
         votes: weight by answer class representative, heaviest first; empty for methods that do not vote.
         generated_tokens: every token the target generated for the problem, cancelled ones included.
-        verify_steps: verify steps that these took.
+        kept_tokens: those among them that candidates which came to an end consist of, shared beginnings counted once.
+        verify_steps: verify steps that the generated tokens took.
         reward_tokens: tokens a reward model read.
+        reward_tokens_whole: tokens that it would have read without what it kept of earlier steps.
         stopped_by: why it ended before the method would have: a stopping rule, or a budget; empty for none.
     """
 
@@ -377,14 +390,11 @@ class SearchResult:
     chosen: Path | None = None
     votes: Mapping[str, float] = field(default_factory=dict)
     generated_tokens: int = 0
+    kept_tokens: int = 0
     reward_tokens: int = 0
+    reward_tokens_whole: int = 0
     stopped_by: str = ""
     verify_steps: int = 0
-
-    @property
-    def kept_tokens(self) -> int:
-        """Tokens of the candidates that came to an end."""
-        return sum(candidate.n_tokens for candidate in self.candidates if candidate.is_complete)
 
     @property
     def tau(self) -> float:

@@ -35,9 +35,10 @@ class ProblemResult:
         candidate_correct: whether each is right; empty without a reference answer.
         finish_reasons: candidates by finish reason.
         generated_tokens: every token the target generated for the problem, cancelled ones included.
-        kept_tokens: tokens of the candidates that came to an end.
+        kept_tokens: those among them that candidates which came to an end consist of, shared beginnings counted once.
         verify_steps: verify steps that all generated tokens took.
         reward_tokens: tokens a reward model read.
+        reward_tokens_whole: tokens that it would have read without what it kept of earlier steps; 0 if not known.
         stopped_by: what ended the search before the method would have, a stopping rule or a budget; empty for none.
         candidate_paths: place of each candidate in the search.
         candidate_scores: score of each by the method's aggregation, None for one that was not scored; empty without scores.
@@ -58,6 +59,7 @@ class ProblemResult:
     kept_tokens: int
     verify_steps: int
     reward_tokens: int
+    reward_tokens_whole: int = 0
     stopped_by: str = ""
     candidate_paths: tuple[Path, ...] = ()
     candidate_scores: tuple[float | None, ...] = ()
@@ -83,6 +85,7 @@ class ProblemResult:
             generated_tokens=result.generated_tokens,
             kept_tokens=result.kept_tokens,
             reward_tokens=result.reward_tokens,
+            reward_tokens_whole=result.reward_tokens_whole,
             verify_steps=result.verify_steps,
             stopped_by=result.stopped_by,
             candidate_paths=tuple(candidate.path for candidate in result.candidates),

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 
 from pydantic import Field, model_validator
 
 from tts_orch.errors import ConfigError
 from tts_orch.settings import Settings
 
-__all__ = ["RewardConfig", "RewardKind"]
+__all__ = ["WITHOUT_MODEL", "RewardConfig", "RewardKind"]
 
 RewardKind: TypeAlias = Literal[
     "qwen_math_prm",
     "rlhflow_prm",
+    "rlhflow_orm",
     "skywork_prm",
     "math_shepherd",
     "classifier",
@@ -21,7 +22,11 @@ RewardKind: TypeAlias = Literal[
     "trained_head",
     "callable",
     "code_tests",
+    "self_certainty",
 ]
+
+WITHOUT_MODEL: Final = ("callable", "code_tests", "self_certainty")
+"""Kinds that read no tokens and have no use for a GPU."""
 
 
 class RewardConfig(Settings):
@@ -31,7 +36,8 @@ class RewardConfig(Settings):
     """A local folder or a hub id; for kind callable `package.module:function`; kind judge loads the target
     once more if not given."""
     kind: Literal["auto"] | RewardKind = "auto"
-    """How the model is prompted and read; `auto` tells it by the model's name and configuration, where that is sure."""
+    """How the model is prompted and read; `auto` tells it by the model's name and configuration, where that is sure.
+    `self_certainty` takes none: how certain the target was of a step is its score."""
     device: str = "auto"
     """`auto` (a GPU that is left over, else CPUs), `cpu` or `cuda`."""
     dtype: Literal["auto", "float32", "float64", "bfloat16", "float16"] = "auto"
@@ -52,7 +58,11 @@ class RewardConfig(Settings):
 
     @model_validator(mode="after")
     def _is_named(self) -> RewardConfig:
-        if self.model is None and self.kind not in ("judge", "code_tests"):
+        if self.model is not None and self.kind == "self_certainty":
+            raise ConfigError(
+                f"reward.model: kind self_certainty reads no model, not {self.model}; leave one of both out"
+            )
+        if self.model is None and self.kind not in ("judge", "code_tests", "self_certainty"):
             raise ConfigError(
                 f"reward.model: kind {self.kind} needs one; give a folder, a hub id or package.module:function"
             )

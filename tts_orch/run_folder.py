@@ -14,6 +14,7 @@ import json
 import logging
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final
@@ -136,6 +137,13 @@ class RunFolder:
             self._manifest = self._earlier.continued_by(self._manifest)
         self._manifest.write(self.path / _MANIFEST)
         write_atomically(self.path / "config.yaml", self._config.to_yaml())
+
+    def note_fingerprints(self, fingerprints: Iterable[str]) -> None:
+        """Add the numerics of workers that joined since `begin` to the manifest."""
+        self._manifest = replace(
+            self._manifest, fingerprints=tuple(sorted({*self._manifest.fingerprints, *fingerprints}))
+        )
+        self._manifest.write(self.path / _MANIFEST)
 
     @property
     def n_earlier_runs(self) -> int:

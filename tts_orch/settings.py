@@ -24,13 +24,19 @@ class Settings(BaseModel):
             raise ConfigError(_explain(type(self), error)) from None
 
 
+def _owner(model: type[BaseModel]) -> str:
+    """Say whose settings these are, where there are others of their kind, such as those of other search methods."""
+    name = model.model_fields.get("name")
+    return f" of {name.default}" if name and isinstance(name.default, str) else ""
+
+
 def _explain(model: type[BaseModel], error: ValidationError) -> str:
     first = error.errors(include_url=False)[0]
     place = ".".join(str(part) for part in first["loc"]) or model.__name__
     if first["type"] == "extra_forbidden":
         near = difflib.get_close_matches(str(first["loc"][-1]), list(model.model_fields), n=1)
         hint = f"; did you mean {near[0]!r}?" if near else f"; known settings: {', '.join(sorted(model.model_fields))}"
-        return f"{place}: unknown setting{hint}"
+        return f"{place}: unknown setting{_owner(model)}{hint}"
     if first["type"] in ("missing", "union_tag_not_found"):  # the latter: settings of a method, but not which
         return f"{place}: missing; give it as an option or in a settings file"
     message = first["msg"][:1].lower() + first["msg"][1:]

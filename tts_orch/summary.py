@@ -70,6 +70,7 @@ def summarise(results: Sequence[ProblemResult], n_problems: int, time: DecodingT
         "generated_tokens": generated_tokens,
         "kept_tokens": sum(result.kept_tokens for result in results),
         "reward_tokens": sum(result.reward_tokens for result in results),
+        "reward_tokens_whole": sum(result.reward_tokens_whole for result in results),
         "tau": generated_tokens / verify_steps if verify_steps else 0.0,
         **asdict(time),
         "tokens_per_s": time.tokens_per_s,

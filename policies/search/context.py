@@ -56,7 +56,8 @@ class SearchContext(Protocol):
     async def score(self, candidates: Sequence[Candidate]) -> list[list[float]]:
         """Return the reward model's step scores of every candidate, at least one each, all in [0, 1].
 
-        A candidate that cannot be scored, too long for the model for instance, has none, which never wins.
+        A candidate that cannot be scored, too long for the model for instance, or that is not scored by a deadline, has none,
+        which never wins against one that has.
 
         Raises:
             ConfigError: there is no reward model.
@@ -65,7 +66,7 @@ class SearchContext(Protocol):
 
     @property
     def has_rewards(self) -> bool:
-        """Whether there is a reward model to `score` with."""
+        """Whether there is a reward model, or the target's certainty in its place, to `score` with."""
         ...
 
     async def append(self, prefix: Prefix, text: str) -> Prefix:

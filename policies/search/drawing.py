@@ -14,7 +14,7 @@ from tts_orch.policies.search.turns import run_in_turn, sample_child
 from tts_orch.policies.stopping import verdicts
 from tts_orch.policies.stopping.deepconf import confidence_threshold, vote_weights
 from tts_orch.policies.stopping.verdicts import Judge
-from tts_orch.records import Candidate, ConfidenceCut, Prefix, Problem, StepRule
+from tts_orch.records import Candidate, ConfidenceCut, FinishReason, Prefix, Problem, StepRule
 from tts_orch.stopping_config import AdaptiveConsistency, DeepConf, DeepConfOffline, EarlyStopping, StoppingConfig
 
 __all__ = ["Drawn", "draw"]
@@ -64,10 +64,14 @@ async def _draw_and_filter(context: SearchContext, root: Prefix, n: int, rule: D
 
 
 async def _draw_confident(context: SearchContext, root: Prefix, n: int, rule: DeepConf) -> Drawn:
-    """Draw the first candidates whole, and cut the others where they fall below what these teach."""
+    """Draw the first candidates whole, and cut the others where they fall below what these teach.
+
+    One of the first that failed is drawn again by the next run, and would teach something else: then nothing is cut.
+    """
     window = rule.confidence_window
     first = await collect(context, [root], min(rule.warm_up, n), _whole(window))
-    least = confidence_threshold(first, "lowest", rule.keep_percent)
+    has_failed = any(candidate.finish_reason is FinishReason.ERROR for candidate in first)
+    least = 0.0 if has_failed else confidence_threshold(first, "lowest", rule.keep_percent)
     judge = partial(verdicts.of_confidence, rule, least)
     return await _draw_in_turn(context, root, n, rule, judge, first=first, step=_whole(window, least))
 

@@ -55,7 +55,7 @@ def _emitted(siblings: Sequence[Candidate], best: Candidate | None, config: DVTS
     solutions = [sibling for sibling in siblings if sibling.is_solution]
     if config.emit == "finished_siblings" and solutions:
         return solutions
-    return [best or siblings[0]]
+    return [best or next(iter(solutions), siblings[0])]
 
 
 def _looking_ahead(search: StepSearch, config: DVTS) -> Look:

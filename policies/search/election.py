@@ -50,8 +50,10 @@ async def choose(
     """Return the answer that `config.choice` asks for; see `elect` for the arguments.
 
     Candidates are judged by their step scores, and without a reward model by self-certainty. One that could not be scored
-    is not chosen and counts in a plain majority vote alone.
+    is not chosen and counts in a plain majority vote alone; where none could be, before a deadline for instance, that is taken.
     """
+    if context.has_rewards and not any(candidate.step_scores for candidate in candidates if candidate.is_solution):
+        return await elect(problem, config.name, candidates, context, factors=factors)
     score = partial(_reward, config) if context.has_rewards else self_certainty
     vote = partial(elect, problem, config.name, candidates, context, factors=factors)
     match config.choice:

@@ -13,7 +13,7 @@ from tts_orch.method_config import ParticleFiltering
 from tts_orch.policies.search.context import SearchContext
 from tts_orch.policies.search.frontier import Shares, search_frontier
 from tts_orch.policies.search.step_search import StepSearch
-from tts_orch.records import Candidate, Problem, SearchResult
+from tts_orch.records import Candidate, FinishReason, Problem, SearchResult
 from tts_orch.seeds import noise_words, stream_seed
 
 __all__ = ["draw_particles", "odds_weights", "particle_filtering"]
@@ -27,7 +27,8 @@ async def particle_filtering(problem: Problem, context: SearchContext, config: P
     """Search with n particles: at each depth n are drawn with replacement, in proportion to the odds of their scores.
 
     Solutions that ended are particles too: they are drawn and held, or not drawn and lost. A partial solution drawn k times
-    gets k next steps. It ends when all particles are solutions. Failed candidates are never drawn; the others stand in.
+    gets k next steps. It ends when all particles are solutions. Failed candidates, and those that reached their limit without
+    an answer, are never drawn; the others stand in.
 
     Source: arXiv 2502.01618, algorithm 1.
     """
@@ -35,9 +36,12 @@ async def particle_filtering(problem: Problem, context: SearchContext, config: P
     def select(
         search: StepSearch, held: Sequence[Candidate], children: Sequence[Candidate]
     ) -> tuple[Sequence[Candidate], Shares]:
-        particles = [*held, *(child for child in children if child.step_scores)]
+        particles = [*held, *(child for child in children if child.step_scores and child.is_viable)]
         if all(particle.is_solution for particle in particles):
             return particles, []
+        is_spent = any(child.finish_reason is FinishReason.CANCELLED for child in children)
+        if is_spent:  # no draw may lose a solution any more
+            return [particle for particle in particles if particle.is_solution], []
         weights = odds_weights([search.score(particle) for particle in particles], config.softmax_temperature)
         counts = draw_particles(weights, config.n, stream_seed(children[0].seed, 0, "resampling"))
         _report(children[0], weights, counts)

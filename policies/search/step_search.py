@@ -69,8 +69,8 @@ class StepSearch:
         ]
 
     def best_first(self, candidates: Iterable[Candidate]) -> list[Candidate]:
-        """Return the candidates that have scores, best first; ties keep their order."""
-        scored = [candidate for candidate in candidates if candidate.step_scores]
+        """Return the candidates that have scores and are at no dead end, best first; ties keep their order."""
+        scored = [candidate for candidate in candidates if candidate.step_scores and candidate.is_viable]
         return sorted(scored, key=lambda candidate: -self.score(candidate))
 
     def score(self, candidate: Candidate) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from tts_orch.stopping_config import EarlyStopping
 
-__all__ = ["expected_samples", "is_settled"]
+__all__ = ["is_settled"]
 
 
 def is_settled(rule: EarlyStopping, classes: Sequence[int | None]) -> bool:
@@ -23,15 +23,3 @@ def is_settled(rule: EarlyStopping, classes: Sequence[int | None]) -> bool:
         return False
     window = set(classes[-rule.window :])
     return len(window) == 1 and None not in window
-
-
-def expected_samples(shares: Sequence[float], window: int, n: int) -> float:
-    """Return how many of n candidates are drawn in the mean before a window agrees.
-
-    Args:
-        shares: probability of each answer; what is missing to 1 abstains.
-        window: candidates that must agree.
-        n: most candidates that are drawn.
-    """
-    goes_on = 1.0 - sum(share**window for share in shares)
-    return sum(min(window, n - start) * goes_on ** (start // window) for start in range(0, n, window))

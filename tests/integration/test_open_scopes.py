@@ -173,8 +173,8 @@ def test_what_a_lost_worker_had_is_another_attempt() -> None:
         assert len(set(begun)) == len(begun) > 9
         moved = {request.seed for request in dying.requests} & {request.seed for request in healthy.requests}
         assert moved
-        assert {request.attempt for request in healthy.requests if request.seed in moved} == {13}
-        assert {request.attempt for request in dying.requests} == {12}
+        (first,) = {request.attempt for request in dying.requests}
+        assert {request.attempt for request in healthy.requests if request.seed in moved} == {first + 1}
 
     run(scenario())
 

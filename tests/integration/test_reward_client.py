@@ -183,6 +183,23 @@ def test_what_a_cancelled_caller_wanted_is_not_sent() -> None:
     assert host.calls == [["a"], ["c"]]
 
 
+def test_a_deadline_leaves_what_is_scored_and_sends_no_more() -> None:
+    async def work() -> tuple[list[StepScores], FakeHost]:
+        deadline = asyncio.Event()
+        host = FakeHost(lambda call, solutions: deadline.set() if call == 2 else None)
+        client = await client_of(host, batch=1)
+        candidates = [candidate("a" * (i + 1), i) for i in range(10)]
+        answers = await client.score(PROBLEMS[0], candidates, deadline)
+        assert await client.score(PROBLEMS[0], candidates[:1], deadline) == [answers[-1]], "it has passed already"
+        await asyncio.sleep(0.03)
+        return answers, host
+
+    answers, host = run(work())
+    assert [answer.scores for answer in answers[:2]] == [(1 / 2,), (1 / 3,)]
+    assert {answer.failure for answer in answers[6:]} == {"a deadline passed before"}
+    assert len(host.calls) <= 3
+
+
 def test_closing_cancels_what_waits() -> None:
     host = FakeHost()
 
@@ -249,3 +266,16 @@ def test_a_search_over_ray_reads_kept_steps_once(tmp_path: Path) -> None:
     assert sum(result.reward_tokens for result in results) == statistics["reward_tokens"]
     assert statistics["reward_tokens"] < statistics["reward_tokens_whole"] / 2
     assert statistics["reward_seconds"] > 0
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.usefixtures("ray_session")
+def test_self_certainty_starts_no_actor(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("tts_orch.actors.reward_client.RayRewardModel.start", None)
+    method = DVTS(n=4, beam_width=2, delimiters=("7",), min_step_tokens=2, max_steps=6)
+    config = RewardConfig(kind="self_certainty")
+    with Orchestrator("toy", make_engine=toy_engine, max_batch=8, reward=config) as session:
+        result = session.search(PROBLEMS[0], method, law=LawConfig(max_new_tokens=80))
+        assert session.reward is None
+    assert result.answer is not None
+    assert all(candidate.step_scores for candidate in result.candidates)

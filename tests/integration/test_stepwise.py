@@ -49,7 +49,9 @@ class Rewards:
     def __init__(self) -> None:
         self.n_scored = 0
 
-    async def __call__(self, problem: Problem, candidates: Sequence[Candidate]) -> list[StepScores]:
+    async def __call__(
+        self, problem: Problem, candidates: Sequence[Candidate], deadline: asyncio.Event
+    ) -> list[StepScores]:
         self.n_scored += len(candidates)
         return [StepScores((sum(one.token_ids) % 101 / 100,), one.n_tokens, one.n_tokens) for one in candidates]
 
@@ -104,6 +106,7 @@ def test_a_subtree_goes_on_from_the_step_that_it_keeps() -> None:
         assert candidate.finish_reason in (FinishReason.EOS, FinishReason.LENGTH)
     lengths = {request.candidate_id: len(request.token_ids) for request in verifier.requests}
     assert result.generated_tokens == verifier.decoder.committed
+    assert result.kept_tokens == sum(candidate.n_tokens for candidate in result.candidates) < result.generated_tokens
     assert len(set(lengths.values())) > 3
 
 
@@ -177,7 +180,9 @@ def test_a_text_behind_a_prefix_is_output() -> None:
         return await sampled(context, [longer], n=2, first=5)
 
     verifier = LocalVerifier("a")
-    first, second = solve(verifier, policy=asking(policy)).candidates
+    result = solve(verifier, policy=asking(policy))
+    first, second = result.candidates
+    assert result.kept_tokens == result.generated_tokens == first.n_tokens + second.n_tokens - 2 * 3
     appended = tuple(ord(character) % 41 for character in "abc")
     assert (first.path, second.path) == ((5,), (6,))
     assert (first.token_ids[:3], first.n_before, first.parent) == (appended, 3, ())

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.integration.local_verifier import LocalVerifier, at, plan_of, run, searched, services_of
@@ -17,7 +18,7 @@ from tts_orch.config import MajorityVote
 from tts_orch.journal import Journal
 from tts_orch.policies.search.context import SearchContext
 from tts_orch.policies.search.majority_vote import majority_vote
-from tts_orch.records import Chunk, DecodeRequest, Problem, SearchResult
+from tts_orch.records import Chunk, DecodeRequest, FinishReason, Problem, SearchResult
 from tts_orch.stopping_config import AdaptiveConsistency, DeepConf, EarlyStopping, StoppingConfig
 from tts_orch.tasks.task import Extraction
 
@@ -99,6 +100,44 @@ def test_a_stopped_search_is_not_done_again(rule: StoppingConfig, tmp_path: Path
     assert seen(again) == seen(first)
     done = {f"p/{one.path[0]}" for one in first.candidates}
     assert not done & {request.candidate_id.partition("#")[0] for request in verifier.requests}
+    journal.close()
+
+
+class RefusingVerifier(LocalVerifier):
+    """Cannot decode one of the candidates."""
+
+    def __init__(self, name: str, number: int) -> None:
+        super().__init__(name)
+        self._refused = f"p/{number}#"
+
+    def _take(self, submit: Sequence[DecodeRequest], cancel: Sequence[str]) -> None:
+        refused = [request for request in submit if request.candidate_id.startswith(self._refused)]
+        for request in refused:
+            nothing = np.zeros(0)
+            self._chunks.append(
+                Chunk(
+                    request.candidate_id,
+                    len(request.token_ids),
+                    nothing.astype(np.int32),
+                    nothing,
+                    nothing,
+                    nothing,
+                    finish_reason=FinishReason.ERROR,
+                    message="refused",
+                )
+            )
+        super()._take([request for request in submit if request not in refused], cancel)
+
+
+@pytest.mark.parametrize("number", range(5))
+def test_one_of_the_first_that_failed_and_is_done_again_changes_nothing(number: int, tmp_path: Path) -> None:
+    rule, journal = RULES[2], Journal(tmp_path)
+    unbroken = solve(rule, LocalVerifier("a"))
+    failed = solve(rule, RefusingVerifier("a", number), journal=journal)
+    assert failed.candidates[number].finish_reason is FinishReason.ERROR
+    resumed = solve(rule, verifier := LocalVerifier("b"), journal=journal)
+    assert seen(resumed) == seen(unbroken)
+    assert len(verifier.submitted) < len(unbroken.candidates), "did all again"
     journal.close()
 
 

@@ -23,6 +23,7 @@ import yaml
 from tests.toys_decoder import ToyTokenizer
 from tts_orch.bench.plan import BenchPlan
 from tts_orch.cli import execute
+from tts_orch.cli.progress import _line_every_s
 from tts_orch.cli.settings import run_options, setting_option
 from tts_orch.config import BudgetConfig, DraftingConfig, EngineConfig, LawConfig, RewardConfig, RunConfig
 from tts_orch.errors import TargetError, WorkerLostError
@@ -51,6 +52,7 @@ class FakeOrchestrator:
     decoded: list[tuple[str, tuple[int, ...]]] = []  # noqa: RUF012 - watched by the tests, emptied by the fixture
     created: list[dict[str, Any]] = []  # noqa: RUF012
     attempts: list[int] = []  # noqa: RUF012
+    joined_later: dict[str, str] = {}  # noqa: RUF012
     stop_after: int | None = None
     stop_by = signal.SIGTERM
     reward = None
@@ -62,6 +64,7 @@ class FakeOrchestrator:
             raise TargetError("nowhere: unknown model; give another")
         self.created.append({"engine": engine, **settings})
         self.workers = [FakeWorker()]
+        self.fingerprints = {worker.worker: worker.fingerprint for worker in self.workers} | self.joined_later
         self._on_candidate = on_candidate
         self._on_tokens = settings["on_tokens"]
 
@@ -79,9 +82,13 @@ class FakeOrchestrator:
             found = [self._candidate(problem, index, seed, journal) for index in range(method.n)]
             counts = {
                 "generated_tokens": sum(one.n_tokens for one in found),
+                "kept_tokens": sum(one.n_tokens for one in found),
                 "verify_steps": sum(one.verify_steps for one in found),
             }
             yield SearchResult(problem.id, method.name, "8", found, (0,), {"8": 1.0}, **counts)
+
+    def statistics(self) -> dict[str, float]:
+        return {"prefill_tokens": 12, "cached_tokens": 84}
 
     def forget(self) -> None:
         self.has_forgotten = True
@@ -185,7 +192,13 @@ MISTAKES = [
     (problem_file(CHAT), ["--template", "raw"], r"problems\.jsonl: problem 'chat' has `messages` only"),
     (None, ["--max-new-tokens", "5", "--min-new-tokens", "9"], "min_new_tokens: 9 is impossible; .* to max_new_tokens"),
     (None, ["--stop", "x", "--stop", ""], r"stop\.1: .* at least 1 character"),
-    (None, ["--beam-width", "2"], "beam_width: unknown setting"),
+    (None, ["--beam-width", "2"], "beam_width: unknown setting of majority_vote; known settings: aggregation, "),
+    (
+        None,
+        ["--method", "own", "--policy", "nope"],
+        r"policy: nope is no entry point of the group .*install its package",
+    ),
+    (None, ["--choice", "weighted"], "choice: weighted needs a reward model"),
     (None, ["--temprature", "1"], "No such option.* '?--temprature.*--temperature"),
     (None, ["--config", "missing.yaml"], "missing.yaml: No such file"),
     (yaml_file("law: {topp: 1}"), ["--config", "run.yaml"], "topp: unknown setting; did you mean 'top_p'"),
@@ -231,7 +244,7 @@ def test_a_mistake_is_one_line_and_exit_code_2(
     capsys.readouterr()
     assert execute([*GOOD, *arguments]) == 2
     captured = capsys.readouterr()
-    assert captured.out == ""
+    assert re.fullmatch(r"(loading \S+\n)?", captured.out)  # some mistakes are found in the target only
     assert captured.err.count("\n") == 1
     assert re.search(message, captured.err), captured.err
 
@@ -336,12 +349,31 @@ def test_a_run_leaves_its_folder(capsys: pytest.CaptureFixture[str]) -> None:
         ("b", "8", False),
     ]
     output = capsys.readouterr().out
-    assert "2/2 problems  8 candidates" in output
+    assert output.startswith("loading toy\n")
+    assert re.search(r"^\d\d:\d\d:\d\d  2/2 problems  8 candidates", output, re.MULTILINE)
     assert "accuracy, majority_vote" in output
 
 
-def test_the_summary_counts_every_candidate() -> None:
+@pytest.mark.parametrize("elsewhere", [["--out", "out"], []])
+def test_a_ray_job_wants_a_folder_that_outlives_it(
+    elsewhere: list[str], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("RAY_JOB_CONFIG_JSON_ENV_VAR", "{}")
+    command = [*GOOD[: GOOD.index("--out")], *elsewhere]
+    assert execute(command) == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert re.search(r"out: \S+ is relative.* give --out an absolute path", line)
+    assert execute([*GOOD[:-1], str(tmp_path / "out")]) == 0
+
+
+@pytest.mark.parametrize(("running_for_s", "next_line_s"), [(0, 5), (100, 5), (400, 20), (36000, 60)])
+def test_a_log_gets_fewer_lines_the_longer_it_is(running_for_s: float, next_line_s: float) -> None:
+    assert _line_every_s(running_for_s) == next_line_s
+
+
+def test_the_summary_counts_every_candidate(capsys: pytest.CaptureFixture[str]) -> None:
     execute(GOOD)
+    assert re.search(r"^prefill tokens +12 computed, 84 kept", capsys.readouterr().out, re.MULTILINE)
     summary = json.loads(Path("out/summary.json").read_text())
     assert summary["accuracy"]["at_1"]["mean"] == pytest.approx((2 / 4 + 1 / 4) / 2)  # a: 8 1 8 3, b: 8 1 8 3
     assert summary["accuracy"]["of_method"]["mean"] == 0.5
@@ -365,6 +397,13 @@ def test_nothing_is_decoded_twice(fake: type[FakeOrchestrator]) -> None:
     assert len(fake.decoded) == 8
     summary = json.loads(Path("out/summary.json").read_text())
     assert summary["decoded_tokens"] == 24
+
+
+def test_workers_that_join_late_are_written_down(fake: type[FakeOrchestrator], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fake, "joined_later", {"late:2": "f1"})
+    assert execute(GOOD) == 0
+    assert json.loads(Path("out/manifest.json").read_text())["fingerprints"] == ["f0", "f1"]
+    assert json.loads(Path("out/summary.json").read_text())["workers"] == {"host:1": "f0", "late:2": "f1"}
 
 
 def test_a_larger_n_only_adds(fake: type[FakeOrchestrator]) -> None:
@@ -647,15 +686,86 @@ def test_every_setting_has_an_option_with_help() -> None:
 
 def test_steps_rewards_and_budgets_have_options(fake: type[FakeOrchestrator]) -> None:
     steps = ["--method", "dvts", "--delimiters", "x", "--delimiters", "y", "--max-step-tokens", "9"]
-    reward = ["--reward-kind", "callable", "--reward-model", "m:f", "--reward-batch", "2"]
+    reward = ["--reward-kind", "callable", "--reward-model", "math:prod", "--reward-batch", "2"]
     assert execute([*GOOD, *steps, *reward, "--problem-seconds", "9", "--run-tokens", "5"]) == 0
     settings = yaml.safe_load(Path("out/config.yaml").read_text())
     assert (settings["method"]["delimiters"], settings["method"]["max_step_tokens"]) == (["x", "y"], 9)
     assert (settings["budget"]["problem_seconds"], settings["budget"]["run_tokens"]) == (9, 5)
     created = fake.created[0]["reward"]
-    assert (created.kind, created.model, created.batch) == ("callable", "m:f", 2)
+    assert (created.kind, created.model, created.batch) == ("callable", "math:prod", 2)
+
+
+@pytest.mark.parametrize(
+    ("options", "is_warned"),
+    [
+        (["--delimiters", ". "], True),
+        (["--delimiters", ". ", "--reward-delimiters", ". "], False),
+        (["--delimiters", ". ", "--reward-kind", "classifier", "--reward-model", "some/model"], False),
+        ([], False),
+    ],
+)
+def test_steps_that_end_elsewhere_for_the_reward_model_are_remarked(
+    caplog: pytest.LogCaptureFixture, options: list[str], is_warned: bool
+) -> None:
+    assert execute([*GOOD, "--method", "beam_search", "--reward-model", "math:prod", "--dry-run", *options]) == 0
+    assert ("steps of the search end at '. '" in caplog.text) == is_warned
 
 
 def test_steps_without_a_reward_model_are_a_mistake(capsys: pytest.CaptureFixture[str]) -> None:
     assert execute([*GOOD, "--method", "beam_search"]) == 2
     assert capsys.readouterr().err.startswith("tts-orch: reward: beam_search needs a reward model")
+
+
+@pytest.mark.parametrize("more", [[], ["--dry-run"]])
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        ("nosuch:fn", "reward.model: nosuch:fn cannot be imported (No module named 'nosuch')"),
+        ("math:nosuch", "reward.model: math:nosuch cannot be imported"),
+        ("broken:fn", "reward.model: broken:fn cannot be imported (no weights)"),
+        ("/nowhere", "reward.model: /nowhere: there is no model here"),
+        ("empty", "reward.model: empty: no config.json in this folder"),
+    ],
+)
+def test_a_reward_model_that_is_not_there_is_named_before_anything_is_loaded(
+    fake: type[FakeOrchestrator], capsys: pytest.CaptureFixture[str], more: list[str], model: str, message: str
+) -> None:
+    Path("empty").mkdir()
+    Path("broken.py").write_text("raise RuntimeError('no weights')")
+    assert execute([*GOOD, "--method", "best_of_n", "--reward-model", model, *more]) == 2
+    captured = capsys.readouterr()
+    assert captured.err.startswith(f"tts-orch: {message}")
+    assert captured.err.count("\n") == 1
+    assert (captured.out, fake.created, Path("out").exists()) == ("", [], False)
+
+
+def test_a_reward_function_may_be_in_the_working_folder(fake: type[FakeOrchestrator]) -> None:
+    Path("my_rewards_of_this_test.py").write_text("def fn(problem, steps): return [1.0]")
+    assert execute([*GOOD, "--method", "best_of_n", "--reward-model", "my_rewards_of_this_test:fn"]) == 0
+    assert fake.created[0]["reward"].model == "my_rewards_of_this_test:fn"
+
+
+@pytest.mark.parametrize(
+    ("method", "is_used"),
+    [
+        (["majority_vote"], False),
+        (["majority_vote", "--choice", "weighted"], True),
+        (["best_of_n", "--choice", "majority"], True),
+        (["budget_forcing"], False),
+    ],
+)
+def test_a_reward_model_that_nobody_asks_is_not_loaded(
+    fake: type[FakeOrchestrator], caplog: pytest.LogCaptureFixture, method: list[str], is_used: bool
+) -> None:
+    assert execute([*GOOD, "--reward-model", "math:prod", "--method", *method]) == 0
+    assert (fake.created[0]["reward"] is not None) is is_used
+    n_warnings = caplog.text.count(f"reward: {method[0]} asks no reward model, so none is loaded")
+    assert n_warnings == (0 if is_used else 1)
+
+
+def test_self_certainty_needs_no_model_and_reads_no_tokens(capsys: pytest.CaptureFixture[str]) -> None:
+    assert execute([*GOOD, "--method", "dvts", "--reward-kind", "self_certainty", "--dry-run"]) == 0
+    text = capsys.readouterr().out
+    assert "kind: self_certainty" in text
+    assert "generated tokens" in text
+    assert "reward tokens" not in text

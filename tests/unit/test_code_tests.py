@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import gzip
 import json
 import random
@@ -119,8 +120,8 @@ def test_nested_pretence_is_seen_and_honest_equality_is_not_hurt() -> None:
 
 
 def test_assertions_of_constants_prove_nothing_and_whole_sources_are_one_case() -> None:
-    assert numbered_cases("assert True\nassert x == 1")[1] == ["x == 1"]
-    assert numbered_cases("import unittest\nrun()")[1] == ["the tests"]
+    assert numbered_cases("assert True\nassert x == 1")[1] == ("x == 1",)
+    assert numbered_cases("import unittest\nrun()")[1] == ("the tests",)
     assert verdicts(FunctionTests("double(1)"), RIGHT) == [True]
     assert verdicts(FunctionTests("raise ValueError"), RIGHT) == [False]
 
@@ -158,6 +159,20 @@ def test_tests_of_no_known_form_are_refused_in_one_line(tests: object) -> None:
     with pytest.raises(ProblemError, match="problem 'p': `tests`") as caught:
         code_tests(Problem(id="p", prompt="?", tests=tests))
     assert "\n" not in str(caught.value)
+
+
+def test_tests_are_parsed_once_however_many_outputs_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    parsed: list[str] = []
+    parse = ast.parse
+
+    def watched(source: str) -> ast.Module:
+        parsed.append(source)
+        return parse(source)
+
+    monkeypatch.setattr(ast, "parse", watched)
+    problem = Problem(id="p", prompt="?", tests=["assert tripled_once(2) == 6"])
+    assert len({code_tests(problem) for _ in range(3)}) == 1
+    assert len(parsed) == 1
 
 
 def test_the_reward_is_the_share_of_passed_tests() -> None:

@@ -11,11 +11,11 @@ from typing import Any
 
 import pytest
 
+from tests.stopping_law import expected_samples
 from tts_orch.config import BestOfN, MajorityVote
 from tts_orch.errors import ConfigError
 from tts_orch.policies.search import SEARCH_POLICIES
 from tts_orch.policies.search.turns import run_in_turn
-from tts_orch.policies.stopping.early_stopping import expected_samples
 from tts_orch.records import Candidate, FinishReason, Path, Prefix, Problem, SearchResult, StepRule
 from tts_orch.stopping_config import (
     AdaptiveConsistency,
@@ -194,6 +194,13 @@ def test_deepconf_learns_cuts_and_stops_at_a_consensus() -> None:
     assert result.candidates[5].finish_reason is FinishReason.LOW_CONFIDENCE
     assert result.votes == {"7": 8.0 + 9.0 + 10.0 + 6 * 11.0, "8": 10.0}  # 93 of 103; one vote less is 82 of 92
     assert numbers(result) == list(range(12))
+
+
+def test_deepconf_cuts_nobody_while_it_has_not_seen_all_of_the_first() -> None:
+    script = scripted([trace("7", 8.0), trace("8", 10.0), trace("8", 9.0), *[trace("7", 1.0)] * 3])
+    context = ConfidentContext(script, fails=lambda path: path == (1,))
+    search(context, MajorityVote(n=6, stopping=DeepConf(warm_up=3, keep_percent=10, consensus=1.0)))
+    assert context.least == {(i,): 0.0 for i in range(6)}, "what failed is drawn again, and teaches another threshold"
 
 
 def test_deepconf_stops_at_once_where_the_first_agree() -> None:

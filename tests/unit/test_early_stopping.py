@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from tts_orch.policies.stopping.early_stopping import expected_samples, is_settled
+from tests.stopping_law import expected_samples
+from tts_orch.policies.stopping.early_stopping import is_settled
 from tts_orch.stopping_config import EarlyStopping
 
 

@@ -110,13 +110,6 @@ def test_the_last_resort_says_so(text: str, is_fallback: bool) -> None:
     assert found.answer == (None if text == "No idea." else "3")
 
 
-def test_only_what_follows_the_thinking_counts() -> None:
-    text = r"maybe \boxed{1}</think>The answer is 2."
-    assert extract_answer(text, after="</think>") == "2"
-    assert extract_answer(r"<think>\boxed{1}</think>", after="</think>") is None
-    assert extract_answer(text) == "1"
-
-
 @pytest.mark.parametrize(
     ("text", "letter"),
     [

@@ -8,6 +8,7 @@ import pytest
 from tests.word_tokenizer import tokenizer_of_words
 from tts_orch.errors import ProblemError
 from tts_orch.records import IntArray, Problem
+from tts_orch.tasks.choice_task import with_choices
 from tts_orch.tasks.prompts import render
 
 TOKENIZER = tokenizer_of_words()
@@ -67,8 +68,14 @@ def test_choices_are_appended_as_lettered_lines() -> None:
 
 
 def test_choices_that_the_prompt_shows_are_not_repeated() -> None:
-    problem = Problem(id="c", prompt="what is two and two ? four or five ?", choices=("four", "five"))
+    problem = Problem(id="c", prompt="what is two and two ? A . four (B) five", choices=("four", "five"))
     assert render(problem, TOKENIZER, "raw").tolist() == TOKENIZER(problem.prompt)["input_ids"]
+
+
+def test_choices_whose_words_the_question_has_are_appended_all_the_same() -> None:
+    question = "Let l = [1,2,3,4]. What is min(l) in Python3?"
+    assert with_choices(question, ("1", "2")) == f"{question}\nA. 1\nB. 2"
+    assert with_choices("four or five?", ("four", "five")) == "four or five?\nA. four\nB. five"
 
 
 def test_a_prompt_without_tokens_is_refused() -> None:

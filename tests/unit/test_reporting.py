@@ -13,6 +13,7 @@ import pytest
 from tests.searched_runs import searched_run
 from tts_orch.cli import execute
 from tts_orch.records import Candidate, FinishReason
+from tts_orch.reporting.accuracy_chart import accuracy_chart
 from tts_orch.reporting.bars import Bar, bar_chart
 from tts_orch.reporting.curves import Curve, Point, curve_chart
 from tts_orch.reporting.markup import element
@@ -22,7 +23,9 @@ from tts_orch.reporting.recorded_search import Decision, RecordedSearch, read_se
 from tts_orch.reporting.reported_run import read_runs
 from tts_orch.reporting.scales import Axis, axis_over
 from tts_orch.reporting.search_tree import SearchNode, search_forest
+from tts_orch.reporting.wording import amount, percent
 from tts_orch.results import ProblemResult
+from tts_orch.run_folder import read_results
 
 MAJORITY = {"name": "majority_vote", "n": 8}
 DVTS = {"name": "dvts", "n": 8, "beam_width": 4}
@@ -98,6 +101,33 @@ def test_a_folder_without_scores_has_no_curves_by_score(tmp_path: Path) -> None:
     assert "maj@k" in page.text
     assert "best@k:" not in page.text
     assert "reward model read" not in page.text
+
+
+@pytest.mark.parametrize(
+    ("settings", "measure"),
+    [
+        ({}, "majority_at"),
+        ({"choice": "weighted"}, "weighted_at"),
+        ({"choice": "borda"}, None),
+        ({"stopping": {"name": "deepconf_offline"}}, None),
+    ],
+)
+def test_smaller_runs_choose_as_the_run_does(settings: dict[str, Any], measure: str | None, tmp_path: Path) -> None:
+    [run] = read_runs([searched_run(tmp_path / "votes", {**MAJORITY, **settings})])
+    drawn = re.findall(r"votes, k = (\d): (\d+\.\d %)", accuracy_chart([(0, run)]))
+    by_size = run.summary["accuracy"][measure] if measure else {}
+    assert drawn == [(k, percent(by_size[k]["mean"])) for k in by_size if k != "8"]
+
+
+def test_what_keeping_prefixes_saves_stands_beside_what_was_read(tmp_path: Path) -> None:
+    folder = searched_run(tmp_path / "dvts", METHODS["dvts"])
+    n_tokens = sum(result.generated_tokens for result in read_results(folder).values())
+    read, whole = (amount(factor * n_tokens / 3) for factor in (2, 5))
+    assert f" {read} {whole} " in page_of(folder).text
+    for name in ("results.jsonl", "summary.json"):  # of a folder from before it was counted
+        text = (folder / name).read_text()
+        (folder / name).write_text(re.sub(r'"reward_tokens_whole": ?\d+,', "", text))
+    assert f" {read} – " in page_of(folder).text
 
 
 def test_nothing_that_a_model_wrote_becomes_markup(tmp_path: Path) -> None:

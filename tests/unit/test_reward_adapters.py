@@ -272,6 +272,20 @@ def test_what_is_no_number_is_a_failure(tmp_path: Path) -> None:
 
 
 @torch.no_grad()
+def test_an_outcome_model_in_a_dialogue_is_asked_once(tmp_path: Path) -> None:
+    folder = SAVED["rlhflow_prm"](tmp_path / "Llama3.1-8B-ORM-Mistral-Data")
+    assert detect_kind(str(folder)) == "rlhflow_orm"
+    tokenizer, reader = AutoTokenizer.from_pretrained(folder), AutoModelForCausalLM.from_pretrained(folder).eval()
+    words = [*ids_of(tokenizer, "+"), *ids_of(tokenizer, "-")]
+    shown = torch.tensor([chat(tokenizer, ("user", f"{QUESTION} {TEXT}"), opens_answer=True)])
+    with torch.no_grad():
+        want = float(reader(shown).logits[0, -1, words].softmax(-1)[0])
+    model = load_reward_model(RewardConfig(model=str(folder), threads=1))
+    assert scores_of(model, TEXT, "") == [pytest.approx((want,), abs=TOLERANCE), ()]
+    (longer,) = model.score([Solution(PROBLEM, f"{TEXT}\n\nno")])
+    assert longer.n_tokens < longer.n_tokens_whole / 2, "read anew what it had read"
+
+
 def test_an_outcome_model_gives_the_sigmoid_of_its_logit(tmp_path: Path) -> None:
     folder = save_classifier(tmp_path)
     stock = AutoModelForSequenceClassification.from_pretrained(folder).eval()

@@ -39,7 +39,7 @@ def test_a_name_can_be_read_and_stays_the_same() -> None:
     assert names("request").name(Problem("ü"), (0, 2), LAW) == 'w/t/0/["request", "ü", [0, 2]]'
 
 
-@pytest.mark.parametrize("change", [{"weights_id": "v"}, {"tokenizer_id": "v"}, {"generation": 1}])
+@pytest.mark.parametrize("change", [{"weights_id": "v"}, {"tokenizer_id": "v"}, {"generation": "1"}])
 def test_models_vocabularies_and_generations_share_nothing(change: dict[str, object]) -> None:
     problem, path = CANDIDATES[0]
     before = names("run")

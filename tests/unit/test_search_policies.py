@@ -52,7 +52,6 @@ def test_failures_stay_in_candidates_but_never_win(config: BestOfN | MajorityVot
     assert result.answer == "7"
     assert result.chosen == (1,)
     assert [candidate.path for candidate in result.candidates] == [(0,), (1,), (2,), (3,)]
-    assert result.kept_tokens == 1
 
 
 @pytest.mark.parametrize("config", [MajorityVote(n=3), BestOfN(n=3, choice="borda")])
@@ -158,3 +157,21 @@ def test_the_unfinished_never_wins(config: BestOfN | MajorityVote, reason: Finis
     assert isinstance(unfinished, Candidate)
     script[(0,)] = replace(unfinished, finish_reason=reason)
     assert search(script, config).answer == "b"
+
+
+@pytest.mark.parametrize("config", [MajorityVote(n=3), BestOfN(n=3), BestOfN(n=3, choice="borda")])
+def test_a_guess_at_an_answer_at_the_end_of_the_tokens_is_none(config: BestOfN | MajorityVote) -> None:
+    script = scripted(("a", 9.0), ("a", 9.0), ("b", 1.0))
+    for i, is_fallback in ((0, True), (1, True), (2, False)):
+        candidate = script[(i,)]
+        assert isinstance(candidate, Candidate)
+        script[(i,)] = replace(candidate, finish_reason=FinishReason.LENGTH, answer_is_fallback=is_fallback)
+    result = search(script, config)
+    assert (result.answer, result.chosen) == ("b", (2,)), "who announced the answer before the end has one"
+
+
+@pytest.mark.parametrize("choice", ["maximum", "weighted", "majority", "borda"])
+def test_solutions_vote_where_none_has_a_score(choice: Choice) -> None:
+    script = scripted(("x", 9.0), ("y", 1.0), ("y", 2.0))
+    result = search(script, BestOfN(n=3, choice=choice), step_scores={(i,): [] for i in range(3)})
+    assert (result.answer, result.chosen, result.votes) == ("y", (2,), {"y": 2.0, "x": 1.0})

@@ -10,6 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from tts_orch.engine.step_end import StepEnd
+from tts_orch.policies.stopping.confidence import group_confidences
 from tts_orch.records import ConfidenceCut, FinishReason, StepRule
 
 _PIECES = (b"a", b"b", b"ab", b"\n", b"a\n", b"\nb", b"b\xc3", b"\xc3", b"\xa9", b"\n\xe2")
@@ -84,6 +85,13 @@ def test_confidence_is_lost_when_a_whole_window_has_too_little(
     found = next((n for n, value in enumerate(confidences, 1) if step_end.feed(0, value) is not None), None)
     lows = (n for n in range(window, len(confidences) + 1) if np.mean(confidences[n - window : n]) < least - 1e-12)
     assert found == next(lows, None)
+
+
+@given(st.lists(st.floats(3, 40), min_size=1, max_size=40), st.integers(1, 8))
+def test_rounding_cuts_nobody(confidences: list[float], window: int) -> None:
+    least = float(group_confidences(confidences, window).min())
+    step_end = StepEnd(StepRule((), confidence=ConfidenceCut(window, least)), [], None)
+    assert {step_end.feed(0, value) for value in confidences} == {None}, "as confident as it must be, and cut"
 
 
 def test_at_one_token_lost_confidence_comes_before_a_delimiter_and_that_before_the_length() -> None:

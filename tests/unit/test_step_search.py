@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -12,11 +13,11 @@ import pytest
 from tests.planted import PlantedTree, perfect, search
 from tts_orch.config import DVTS, BeamSearch, BestOfN, MajorityVote, ParticleFiltering, Rebase
 from tts_orch.errors import ConfigError
-from tts_orch.method_config import MethodConfig, OwnMethod
+from tts_orch.method_config import MethodConfig, OwnMethod, StepwiseMethod
 from tts_orch.policies.search import SEARCH_POLICIES, find_policy, registry
 from tts_orch.policies.search.particle_filtering import draw_particles, odds_weights
 from tts_orch.policies.search.rebase import balanced_widths
-from tts_orch.records import Candidate, FinishReason, Path
+from tts_orch.records import Candidate, FinishReason, Path, Prefix
 from tts_orch.testing import FakeSearchContext, FakeStep
 
 Script = dict[Path, tuple[FakeStep, float]]
@@ -226,6 +227,16 @@ def test_a_particle_drawn_often_has_as_many_next_steps_and_a_failed_one_none() -
     assert (result.answer, len(result.candidates)) == ("3", 4)
 
 
+def test_a_spent_budget_loses_no_solution_by_a_draw() -> None:
+    context = FakeSearchContext(
+        {(0, 0, 0): end(1, 0.1, "a")[0], (0, 0, 1): step(2, 0.9)[0]},
+        step_scores={(0, 0, 0): [0.1], (0, 0, 1): [0.999999]},
+        token_budget=2,
+    )
+    result = search(context, ParticleFiltering(n=3))  # the third one is cancelled
+    assert (result.answer, [candidate.path for candidate in result.candidates]) == ("a", [(0, 0, 0)])
+
+
 def test_solutions_are_particles_too_drawn_or_lost() -> None:
     held = scripted({(0, 0, 0): end(1, 1.0, "a"), (0, 0, 1): step(2, 0.0), (0, 0, 2): end(3, 0.0, "b")})
     result = search(held, ParticleFiltering(n=3))
@@ -315,3 +326,27 @@ def test_policies_are_found_by_name_and_those_of_others_by_entry_point(monkeypat
 def test_every_method_has_a_policy() -> None:
     names: Mapping[str, object] = SEARCH_POLICIES
     assert {"beam_search", "best_of_n", "dvts", "majority_vote", "particle_filtering", "rebase"} <= set(names)
+
+
+@pytest.mark.parametrize("kind", [DVTS, BeamSearch, ParticleFiltering, Rebase])
+def test_what_ran_out_of_tokens_without_an_answer_is_not_gone_on_from(kind: type[StepwiseMethod]) -> None:
+    first, second = ((0, 0), (0, 1)) if kind is DVTS else ((0, 0, 0), (0, 0, 1))
+    guess = FakeStep((1,), "1", FinishReason.LENGTH, "trap")
+    children = {(0, 1, 0), (0, 1, 1)} if kind is DVTS else {(1, 0, 0), (1, 0, 1)}
+    script = {first: guess, second: FakeStep((2,), "2\n\n")}
+    context = GuessingContext(
+        script | dict.fromkeys(children, FakeStep((3,), "3", FinishReason.EOS, "a")),
+        step_scores=lambda candidate: [0.999 if candidate.token_ids == (1,) else 0.5],
+    )
+    result = search(context, kind(n=2, beam_width=2) if kind in (DVTS, BeamSearch) else kind(n=2))
+    assert result.answer == "a"
+    assert all(candidate.token_ids == (2, 3) for candidate in result.candidates)
+
+
+class GuessingContext(FakeSearchContext):
+    """A context in which what ran out of tokens only guessed its answer."""
+
+    async def sample(self, prefixes: Sequence[Prefix], **settings: Any) -> AsyncGenerator[Candidate, None]:  # type: ignore[override]
+        async with aclosing(super().sample(prefixes, **settings)) as stream:
+            async for candidate in stream:
+                yield replace(candidate, answer_is_fallback=candidate.finish_reason is FinishReason.LENGTH)

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from tts_orch.cli.summary_table import summary_table
 from tts_orch.method_config import DVTS, BestOfN, MajorityVote
 from tts_orch.records import Candidate, FinishReason, Problem, SearchResult
 from tts_orch.results import ProblemResult
@@ -65,6 +66,13 @@ def test_searches_over_steps_and_early_stops_have_no_measures_at_k() -> None:
     ):
         assert measures["pass_at"] == measures["majority_at"] == {}
         assert measures["of_method"]["mean"] == measures["any_candidate"]["mean"] == 1.0
+
+
+def test_the_table_says_what_keeping_prefixes_saved() -> None:
+    found = SearchResult("p", "best_of_n", "8", [candidate(0, "8")], reward_tokens=5, reward_tokens_whole=1200)
+    summary = summarise([ProblemResult.of(PROBLEM, found, BestOfN(n=1))], 1, TIME)
+    table = summary_table({**summary, "verification": "keyed", "plain_decoding": None}, "best_of_n")
+    assert ("reward tokens", "5 read of 1,200") in zip(*(column.cells for column in table.columns[:2]), strict=True)
 
 
 def test_unfinished_candidates_do_not_vote() -> None:

@@ -13,10 +13,12 @@ from typing import Final
 import click
 
 from tts_orch.cli.bench import bench
+from tts_orch.cli.doctor import doctor
 from tts_orch.cli.replay import replay
 from tts_orch.cli.report import report
 from tts_orch.cli.reward import reward
 from tts_orch.cli.run import run
+from tts_orch.cli.store import store
 from tts_orch.cli.tree import tree
 from tts_orch.errors import OrchestratorError, RunError, UserError
 
@@ -41,10 +43,12 @@ def _command(context: click.Context, debug: bool) -> None:
 
 
 _command.add_command(bench)
+_command.add_command(doctor)
 _command.add_command(run)
 _command.add_command(replay)
 _command.add_command(report)
 _command.add_command(reward)
+_command.add_command(store)
 _command.add_command(tree)
 
 

@@ -11,6 +11,7 @@ from tts_orch.cli.workload import workload
 from tts_orch.config import DVTS, RunConfig
 from tts_orch.journal import count_finished
 from tts_orch.records import Problem
+from tts_orch.reward_config import WITHOUT_MODEL
 from tts_orch.run_folder import check_folder, read_results, read_summary, results_of
 from tts_orch.tasks.problems import read_problems
 
@@ -44,12 +45,14 @@ def _work(config: RunConfig, problems: Sequence[Problem], tokens_per_s: float | 
         return
     generated_tokens = n_missing * work.generated_tokens
     yield f"at most {n_missing * work.calls} sampling calls and {generated_tokens} generated tokens"
-    if config.reward is not None:
+    if config.reward is not None and config.reward.kind not in WITHOUT_MODEL:
         yield f"at most {generated_tokens} reward tokens, prompts not counted"
     rate = tokens_per_s or read_summary(config.out).get("tokens_per_s")
-    if rate:
-        origin = "as given" if tokens_per_s else f"as measured in {config.out}"
-        yield f"at most {timedelta(seconds=round(generated_tokens / rate))} h at {rate:.1f} tokens/s, {origin}"
+    if not rate:
+        yield "time not known before a first run; give --tokens-per-s"
+        return
+    origin = "as given" if tokens_per_s else f"as measured in {config.out}"
+    yield f"at most {timedelta(seconds=round(generated_tokens / rate))} h at {rate:.1f} tokens/s, {origin}"
 
 
 def _n_missing(config: RunConfig, problems: Sequence[Problem]) -> int:

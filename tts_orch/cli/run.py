@@ -7,7 +7,10 @@ from typing import Any, Final
 
 import click
 
+from tts_orch.cli.ray_job import check_out
+from tts_orch.cli.reward_choice import with_useful_reward
 from tts_orch.cli.settings import SectionedCommand, given_settings, merged, run_options
+from tts_orch.cli.step_choice import check_steps
 from tts_orch.cli.tree_choice import check_tree
 from tts_orch.config import RunConfig, load_config
 from tts_orch.errors import ConfigError
@@ -21,7 +24,7 @@ _RUNS: Final = Path("runs")
 @click.argument("problems", type=click.Path(path_type=Path), required=False)
 @click.option("--config", type=click.Path(path_type=Path), help="YAML file of settings; options win over it.")
 @click.option(
-    "--dry-run", is_flag=True, help="Check all but the model, print the settings and the work ahead, and end."
+    "--dry-run", is_flag=True, help="Check all but the weights, print the settings and the work ahead, and end."
 )
 @click.option(
     "--tokens-per-s",
@@ -44,21 +47,26 @@ def run(
     Example: 16 samples a problem, the most frequent answer wins
       tts-orch run problems.jsonl --target smollm2 --method majority_vote -n 16 --out runs/first
 
-    PROBLEMS has a JSON object a line: id and prompt (or chat messages), optional answer, domain, choices; .gz is read too.
+    PROBLEMS has a JSON object a line: id and prompt (or chat messages), optional answer, domain, choices, tests; .gz is read too.
     Stopped by Ctrl-C or killed, the same command goes on where it was; a larger -n or --limit only adds to what is there.
     The seed fixes every token: drafts, batches, workers and restarts change the speed alone. (With --verification rejection
     the law of the tokens is fixed, not the tokens: what a stopped run had not finished is drawn anew.)
 
     Each option is also a setting of the YAML file of --config; the run folder's config.yaml is such a file.
+    As the entry point of `ray job submit` it needs an absolute --out; docs/cluster.md shows the rest.
     """  # noqa: D301
     from tts_orch.cli.dry_run import check_run  # loaded late: --help must not wait for them
     from tts_orch.cli.solving import solve
+    from tts_orch.policies.search import find_policy
 
     settings = merged(load_config(config) if config else {}, given_settings(context))
     if problems:
         settings["problems"] = problems
-    resolved = _resolved(settings)
+    resolved = with_useful_reward(_resolved(settings))
+    check_out(resolved.out)
     check_tree(resolved.engine)
+    check_steps(resolved)
+    find_policy(resolved.method)  # one of another package may be missing
     if dry_run:
         check_run(resolved, tokens_per_s)
     elif tokens_per_s:

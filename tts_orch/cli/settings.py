@@ -17,9 +17,11 @@ from tts_orch.config import (
     EngineConfig,
     LawConfig,
     MethodConfig,
+    PlacementConfig,
     RewardConfig,
     RunConfig,
     Settings,
+    StoreConfig,
 )
 from tts_orch.stopping_config import StoppingConfig
 
@@ -38,7 +40,7 @@ _STOPPING_RULES: Final[tuple[type[Settings], ...]] = get_args(get_args(StoppingC
 _RUN: Final = "Problems and method"
 _REWARD: Final = "Reward model"
 _CLUSTER: Final = "Cluster"
-_CLUSTER_SETTINGS: Final = ("workers", "store", "address")
+_CLUSTER_SETTINGS: Final = ("workers", *PlacementConfig.model_fields, *StoreConfig.model_fields, "address")
 _NO_OPTIONS: Final = ("problems", "engine", "method", "law", "reward", "budget")  # the argument, and groups of settings
 _CHOICES: Final = ("name", "stopping")  # made by `_choice`
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 from tts_orch.budget_config import NO_LIMITS
 from tts_orch.cli.plain_comparison import compare_with_plain
-from tts_orch.cli.progress import RunProgress
+from tts_orch.cli.progress import RunProgress, waiting
 from tts_orch.cli.signals import heed_signals
 from tts_orch.cli.summary_table import summary_table
 from tts_orch.config import RunConfig
@@ -59,7 +59,7 @@ def _solve(config: RunConfig, problems: Sequence[Problem], folder: RunFolder, co
     standing = [result for result in folder.results if result.problem_id not in pending]
     progress = RunProgress(len(problems), config.engine.verification, standing)
     earlier = folder.read_summary()
-    with console.status(f"loading {config.engine.target}"):
+    with waiting(console, f"loading {config.engine.target}"):
         started = _orchestrator(config, progress)
     with started as orchestrator:
         heed_signals()  # once more: Ray has set a handler of its own
@@ -73,9 +73,14 @@ def _solve(config: RunConfig, problems: Sequence[Problem], folder: RunFolder, co
         finally:
             summary = _sum_up(folder, len(problems), progress, earlier)
             summary["verification"] = config.engine.verification
-            summary["workers"] = {worker.worker: worker.fingerprint for worker in orchestrator.workers}
+            summary["workers"] = orchestrator.fingerprints
+            folder.note_fingerprints(orchestrator.fingerprints.values())
             folder.write_summary(summary)
+        summary["store"] = _store_counters(orchestrator)
+        folder.write_summary(summary)
         folder.write_results()
+        summary["counters"] = orchestrator.statistics()  # of this run alone, where it went on with an earlier one
+        folder.write_summary(summary)
         if config.budget != NO_LIMITS and folder.pending:
             console.print(_SPENT.format(len(folder.pending)), highlight=False, soft_wrap=True)
         if config.compare_plain:
@@ -91,7 +96,8 @@ def _orchestrator(config: RunConfig, progress: RunProgress) -> Orchestrator:
     return Orchestrator(
         engine=config.engine,
         workers=config.workers,
-        store=config.store,
+        placement=config,
+        store=config,
         address=config.address,
         template=config.template,
         task=config,
@@ -99,6 +105,13 @@ def _orchestrator(config: RunConfig, progress: RunProgress) -> Orchestrator:
         on_candidate=progress.on_candidate,
         on_tokens=progress.on_tokens,
     )
+
+
+def _store_counters(orchestrator: Orchestrator) -> JsonObject:
+    """Return what was shared through the store of draft statistics, and what went wrong there, summed over the workers."""
+    prefix = "store_"
+    counters = orchestrator.statistics().items()
+    return {name.removeprefix(prefix): value for name, value in counters if name.startswith(prefix)}
 
 
 def _check_prompts(config: RunConfig, problems: Iterable[Problem], orchestrator: Orchestrator) -> None:

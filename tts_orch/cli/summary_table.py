@@ -33,11 +33,21 @@ def _decoding_rows(summary: JsonObject) -> Iterator[tuple[str, ...]]:
     yield "candidates", f"{summary['n_candidates']}"
     yield "without an answer", f"{summary['n_abstentions']}, of them {summary['n_errors']} failed"
     yield "tokens", f"{summary['kept_tokens']:,} kept of {summary['generated_tokens']:,}"
+    yield from _reuse_rows(summary)
     yield "tokens/s", f"{summary['tokens_per_s']:.1f}"
     yield f"tau ({summary['verification']})", f"{summary['tau']:.2f}"
     plain = summary["plain_decoding"]
     if plain:
         yield "against plain decoding", f"{plain['speedup']:.2f} x, {_compared_tokens(plain)}"
+
+
+def _reuse_rows(summary: JsonObject) -> Iterator[tuple[str, ...]]:
+    """Say how much was not computed again, because it was kept."""
+    counters = summary.get("counters", {})
+    if counters.get("cached_tokens"):
+        yield "prefill tokens", f"{counters['prefill_tokens']:,.0f} computed, {counters['cached_tokens']:,.0f} kept"
+    if summary["reward_tokens_whole"]:
+        yield "reward tokens", f"{summary['reward_tokens']:,} read of {summary['reward_tokens_whole']:,}"
 
 
 def _compared_tokens(plain: JsonObject) -> str:

@@ -19,7 +19,7 @@ from tts_orch.errors import TargetError
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["DEMO_TARGET", "locate", "tokenizer_id", "weights_id"]
+__all__ = ["DEMO_TARGET", "check_place", "hub_snapshot", "locate", "tokenizer_id", "weight_files", "weights_id"]
 
 DEMO_TARGET: Final = "smollm2"
 _HUB_ID: Final = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
@@ -40,16 +40,30 @@ def locate(target: str) -> Path | str:
     """
     if target == DEMO_TARGET:
         return build_once(demo_model.CACHE_NAME, "the demo model", demo_model.build)
+    check_place(target)
+    path = Path(target).expanduser()
+    if path.is_dir():
+        return path
+    if path.is_file():
+        return build_once(f"gguf-{file_digest(path)[:16]}", str(path), lambda folder: convert(path, folder))
+    return target
+
+
+def check_place(target: str) -> None:
+    """Refuse what is neither a model's folder nor a GGUF file nor a possible hub id; nothing is fetched or converted.
+
+    Raises:
+        TargetError: there is no such model.
+    """
     path = Path(target).expanduser()
     if path.is_dir():
         if not (path / "config.json").is_file():
             raise TargetError(f"{target}: no config.json in this folder; {_CHOICES}")
-        return path
-    if path.is_file() and path.suffix == ".gguf":
-        return build_once(f"gguf-{file_digest(path)[:16]}", str(path), lambda folder: convert(path, folder))
-    if path.exists() or not _HUB_ID.fullmatch(target) or path.suffix == ".gguf":
+        return
+    is_gguf_file = path.is_file() and path.suffix == ".gguf"
+    may_be_hub_id = _HUB_ID.fullmatch(target) and not path.exists() and path.suffix != ".gguf"
+    if not (is_gguf_file or may_be_hub_id):
         raise TargetError(f"{target}: there is no model here; {_CHOICES}")
-    return target
 
 
 def weights_id(location: Path | str) -> str:
@@ -61,12 +75,21 @@ def weights_id(location: Path | str) -> str:
     Raises:
         TargetError: there are no weights.
     """
-    folder = location if isinstance(location, Path) else _hub_snapshot(location)
+    folder = location if isinstance(location, Path) else hub_snapshot(location)
+    digests = [f"{file.name} {file_digest(file)}\n" for file in (folder / "config.json", *weight_files(folder))]
+    return hashlib.sha256("".join(digests).encode()).hexdigest()[:32]
+
+
+def weight_files(folder: Path) -> list[Path]:
+    """Return the files in a model's folder that hold its weights.
+
+    Raises:
+        TargetError: there are none.
+    """
     weights = sorted(folder.glob("*.safetensors")) or sorted(folder.glob("pytorch_model*.bin"))
     if not weights:
-        raise TargetError(f"{location}: no weights (*.safetensors) in this folder; {_CHOICES}")
-    digests = [f"{file.name} {file_digest(file)}\n" for file in (folder / "config.json", *weights)]
-    return hashlib.sha256("".join(digests).encode()).hexdigest()[:32]
+        raise TargetError(f"{folder}: no weights (*.safetensors) in this folder; {_CHOICES}")
+    return weights
 
 
 def tokenizer_id(tokenizer: PreTrainedTokenizerBase | None) -> str:
@@ -77,7 +100,12 @@ def tokenizer_id(tokenizer: PreTrainedTokenizerBase | None) -> str:
     return hashlib.sha256(vocabulary.encode()).hexdigest()[:32]
 
 
-def _hub_snapshot(hub_id: str) -> Path:
+def hub_snapshot(hub_id: str) -> Path:
+    """Return the folder of a model that was fetched from the hub before.
+
+    Raises:
+        TargetError: its files are not on this machine.
+    """
     from huggingface_hub import snapshot_download
     from huggingface_hub.errors import LocalEntryNotFoundError
 

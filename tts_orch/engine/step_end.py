@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from tts_orch.engine.stop_strings import StopScanner
 from tts_orch.records import ConfidenceCut, FinishReason, StepRule
 
 __all__ = ["StepEnd"]
+
+_ROUNDING: Final = 1e-9  # of a sum of confidences: one that is as confident as it must be is not cut
 
 
 class StepEnd:
@@ -48,6 +51,7 @@ class _ConfidenceWindow:
 
     def __init__(self, cut: ConfidenceCut) -> None:
         self._cut = cut
+        self._floor = cut.least * cut.window * (1 - _ROUNDING)
         self._last: deque[float] = deque()
         self._sum = 0.0
 
@@ -57,4 +61,4 @@ class _ConfidenceWindow:
         self._sum += confidence
         if len(self._last) > self._cut.window:
             self._sum -= self._last.popleft()
-        return len(self._last) == self._cut.window and self._sum < self._cut.least * self._cut.window
+        return len(self._last) == self._cut.window and self._sum < self._floor

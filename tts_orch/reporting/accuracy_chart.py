@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import fmean
 from typing import Final
 
-from tts_orch.method_config import BestOfN, MethodConfig
+from tts_orch.method_config import BestOfN, MajorityVote, MethodConfig
 from tts_orch.reporting.curves import Curve, Point, curve_chart
 from tts_orch.reporting.markup import Markup, element
 from tts_orch.reporting.reported_run import ReportedRun
@@ -66,6 +66,7 @@ def _smaller_runs(run: ReportedRun, cost: float) -> list[Point]:
 
 def _own_measure(method: MethodConfig) -> str:
     """Return the measure at k that chooses as a method does, an empty name where there is none."""
-    if isinstance(method, BestOfN):
-        return {"maximum": "best_at", "weighted": "weighted_at", "majority": "majority_at"}.get(method.choice, "")
+    if isinstance(method, BestOfN | MajorityVote):
+        measures = {"maximum": "best_at", "weighted": "weighted_at", "majority": "majority_at"}
+        return "" if method.stopping else measures.get(method.choice, "")
     return "majority_at"

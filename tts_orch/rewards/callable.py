@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import importlib
+import re
 from collections.abc import Sequence
+from typing import Final
 
 from tts_orch.errors import ConfigError, first_line
 from tts_orch.reward_config import RewardConfig
 from tts_orch.rewards.base import DEFAULT_DELIMITERS, ScoreFunction, Solution, StepScores
 from tts_orch.rewards.steps import split_steps
 
-__all__ = ["FunctionModel", "load"]
+__all__ = ["FunctionModel", "load", "names_function"]
+
+_FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:\w+")
 
 
 class FunctionModel:
@@ -42,6 +46,11 @@ class FunctionModel:
             return StepScores(failure=f"the function failed: {first_line(error)}")
 
 
+def names_function(model: str) -> bool:
+    """Whether a model's name is one of a function, `package.module:function`."""
+    return _FUNCTION.fullmatch(model) is not None
+
+
 def load(config: RewardConfig) -> FunctionModel:
     """Import `package.module:function`.
 
@@ -51,7 +60,7 @@ def load(config: RewardConfig) -> FunctionModel:
     module, _, name = (config.model or "").partition(":")
     try:
         function = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
+    except Exception as error:  # the user's module may raise anything
         raise ConfigError(
             f"reward.model: {config.model} cannot be imported ({first_line(error)}); give package.module:function"
         ) from None

@@ -11,10 +11,10 @@ from transformers import PretrainedConfig
 from tts_orch.engine.model_files import locate
 from tts_orch.errors import ConfigError, TargetError, first_line
 from tts_orch.reward_config import RewardKind
+from tts_orch.rewards.callable import names_function
 
 __all__ = ["detect_kind"]
 
-_FUNCTION: Final = re.compile(r"[A-Za-z_][\w.]*:\w+")
 _ARCHITECTURES: Final[Mapping[str, RewardKind]] = {
     r"Qwen2ForProcessRewardModel": "qwen_math_prm",
     r"Qwen2ForPrmModel": "skywork_prm",
@@ -24,6 +24,7 @@ _NAMES: Final[Mapping[str, RewardKind]] = {
     r"qwen2\.5-math.*prm": "qwen_math_prm",
     r"skywork-o1-open-prm": "skywork_prm",
     r"llama3\.1-8b-prm": "rlhflow_prm",
+    r"llama3\.1-8b-orm": "rlhflow_orm",
     r"math-shepherd-mistral-7b-prm": "math_shepherd",
 }
 
@@ -38,7 +39,7 @@ def detect_kind(model: str) -> RewardKind:
         ConfigError: it cannot be told.
         TargetError: there is no such model.
     """
-    if _FUNCTION.fullmatch(model):
+    if names_function(model):
         return "callable"
     configuration = _configuration(model)
     if "process reward head" in configuration.get("format", ""):

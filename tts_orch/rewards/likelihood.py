@@ -16,6 +16,7 @@ __all__ = ["N_LIKELIHOODS", "Likelihood"]
 
 N_LIKELIHOODS: Final = 2
 """Numbers for a segment: mean and least log-probability of its tokens."""
+_ROWS: Final = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,19 +38,26 @@ class Likelihood:
             rows: solutions of a forward.
             top: `[B, N, hidden]` outputs of the last layer at their new tokens.
         """
-        return torch.cat([self._of_row(row, states) for row, states in zip(rows, top, strict=True)])
-
-    def _of_row(self, row: Row, states: torch.Tensor) -> torch.Tensor:
-        before = row.kept[-1].top if row.kept else None
-        first = states.new_zeros(1, states.shape[1]) if before is None else before[None]
-        behind = torch.cat([first, states])  # the state behind which each token was to be guessed
-        found = states.new_zeros(len(row.new), N_LIKELIHOODS)
-        for number, (segment, (start, end)) in enumerate(zip(row.new, pairwise([0, *row.ends]), strict=True)):
-            if segment.is_read:
-                log_probs = self._log_probs(behind[start:end], segment.token_ids)
-                found[number] = torch.stack([log_probs.mean(), log_probs.min()])
+        segments = [segment for row in rows for segment in row.new]
+        read = [number for number, segment in enumerate(segments) if segment.is_read]
+        found = top.new_zeros(len(segments), N_LIKELIHOODS)
+        if read:
+            before = [states for row, its_top in zip(rows, top, strict=True) for states in _before(row, its_top)]
+            token_ids = [torch.tensor(segments[number].token_ids, device=top.device) for number in read]
+            log_probs = self._log_probs(torch.cat([before[number] for number in read]), torch.cat(token_ids))
+            of_segments = log_probs.split([len(ids) for ids in token_ids])
+            found[read] = torch.stack([torch.stack([one.mean(), one.min()]) for one in of_segments]).to(top.dtype)
         return found
 
-    def _log_probs(self, states: torch.Tensor, token_ids: Sequence[int]) -> torch.Tensor:
-        wanted = torch.tensor(token_ids, device=states.device)
-        return self.output(states).float().log_softmax(-1).gather(-1, wanted[:, None])[:, 0].to(states.dtype)
+    def _log_probs(self, states: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
+        """Return `[n]` log-probabilities of tokens behind states, in portions: a row of logits is as wide as the vocabulary."""
+        portions = zip(states.split(_ROWS), token_ids.split(_ROWS), strict=True)
+        laws = ((self.output(some).float().log_softmax(-1), ids) for some, ids in portions)
+        return torch.cat([law.gather(-1, ids[:, None])[:, 0] for law, ids in laws])
+
+
+def _before(row: Row, top: torch.Tensor) -> list[torch.Tensor]:
+    """Return for each new segment the states behind which its tokens were to be guessed; zeros before the very first."""
+    last = row.kept[-1].top if row.kept else None
+    behind = torch.cat([(top.new_zeros(top.shape[1]) if last is None else last)[None], top])
+    return [behind[start:end] for start, end in pairwise([0, *row.ends])]

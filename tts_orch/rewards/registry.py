@@ -5,10 +5,12 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable
 
+from tts_orch.errors import TargetError
 from tts_orch.reward_config import RewardConfig
+from tts_orch.rewards import callable as function_model
 from tts_orch.rewards.base import RewardModel
 
-__all__ = ["identity_of", "load_reward_model", "resolved"]
+__all__ = ["check_reward", "identity_of", "load_reward_model", "resolved"]
 
 
 def resolved(config: RewardConfig) -> RewardConfig:
@@ -35,6 +37,26 @@ def load_reward_model(config: RewardConfig) -> RewardModel:
     config = resolved(config)
     load: Callable[[RewardConfig], RewardModel] = importlib.import_module(f"tts_orch.rewards.{config.kind}").load
     return load(config)
+
+
+def check_reward(config: RewardConfig) -> None:
+    """Refuse a reward model that is not there, before anything is loaded; hub ids are not asked for.
+
+    Raises:
+        ConfigError: there is no such function.
+        TargetError: there is no such model.
+    """
+    if config.model is None or config.kind == "code_tests":
+        return
+    if config.kind == "callable" or (config.kind == "auto" and function_model.names_function(config.model)):
+        function_model.load(config)
+        return
+    from tts_orch.engine.model_files import check_place  # functions do without
+
+    try:
+        check_place(config.model)
+    except TargetError as error:
+        raise TargetError(f"reward.model: {error}") from None
 
 
 def identity_of(config: RewardConfig) -> str:

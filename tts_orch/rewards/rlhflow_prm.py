@@ -5,7 +5,7 @@ Source: RLHFlow/Llama3.1-8B-PRM-Deepseek-Data and -Mistral-Data, arXiv 2405.0786
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from transformers import AutoModelForCausalLM
 
@@ -13,11 +13,12 @@ from tts_orch.records import Problem
 from tts_orch.reward_config import RewardConfig
 from tts_orch.rewards.model_loading import load_model
 from tts_orch.rewards.question import question_text
-from tts_orch.rewards.segment_model import PromptForm, SegmentModel
+from tts_orch.rewards.segment_model import Cut, PromptForm, SegmentModel
 from tts_orch.rewards.segments import Segment, Tokenizer, chat_frame, continued_tokens, plain_tokens
+from tts_orch.rewards.steps import split_steps
 from tts_orch.rewards.word_readout import word_id, word_readout
 
-__all__ = ["load", "prompt_form"]
+__all__ = ["load", "load_dialogue", "prompt_form"]
 
 _GOOD, _BAD = "+", "-"
 
@@ -42,7 +43,20 @@ def prompt_form(tokenizer: Tokenizer) -> PromptForm:
 
 def load(config: RewardConfig) -> SegmentModel:
     """Load such a model; see `load_model`."""
+    return load_dialogue(config, prompt_form)
+
+
+def load_dialogue(
+    config: RewardConfig, form: Callable[[Tokenizer], PromptForm], cut: Cut = split_steps
+) -> SegmentModel:
+    """Load a model that answers by a plus or a minus.
+
+    Args:
+        config: settings of the reward model.
+        form: from its tokenizer to how solutions are shown.
+        cut: where the pieces of a solution are.
+    """
     loaded = load_model(config, AutoModelForCausalLM)
     good, bad = (word_id(loaded.tokenizer, word, loaded.name) for word in (_GOOD, _BAD))
     readout = word_readout(loaded.model, (good,), (bad,))
-    return SegmentModel(prompt_form(loaded.tokenizer), loaded.backbone, readout, config, loaded.max_context)
+    return SegmentModel(form(loaded.tokenizer), loaded.backbone, readout, config, loaded.max_context, cut)

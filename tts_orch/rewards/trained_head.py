@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, cast
 
 import torch
 from transformers import AutoModel, AutoModelForCausalLM, PreTrainedModel
@@ -85,7 +85,7 @@ def readable_model(
     Raises:
         ConfigError: it has no such layer, or no output layer.
     """
-    backbone: PreTrainedModel = model.base_model
+    backbone = cast(PreTrainedModel, model.base_model)
     if not with_likelihood:
         return cut_to_layer(backbone, layer), None
     output = model.get_output_embeddings()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from string import ascii_uppercase
 
@@ -47,7 +48,12 @@ class ChoiceTask:
 
 def with_choices(text: str, choices: Sequence[str] | None) -> str:
     """Return a problem's text with its choices as lettered lines behind it, unless it shows them already."""
-    if not choices or all(choice in text for choice in choices):
+    lettered = list(zip(ascii_uppercase, choices or (), strict=False))
+    if all(_is_shown(letter, choice, text) for letter, choice in lettered):
         return text
-    lines = (f"{letter}. {choice}" for letter, choice in zip(ascii_uppercase, choices, strict=False))
-    return "\n".join([text.rstrip(), *lines])
+    return "\n".join([text.rstrip(), *(f"{letter}. {choice}" for letter, choice in lettered)])
+
+
+def _is_shown(letter: str, choice: str, text: str) -> bool:
+    """Whether a choice stands behind its letter; that its words are somewhere in the question does not tell which letter it has."""
+    return re.search(rf"\b{letter}\W{{1,4}}{re.escape(choice)}", text) is not None

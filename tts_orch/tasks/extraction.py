@@ -37,14 +37,9 @@ _ARITHMETIC = re.compile(r"[^A-Za-z\\]*=\s*" + _NUMBER)
 _WORD = re.compile(r"(?<!\\)\b[A-Za-zÀ-ɏ]{2,}|[\u3040-\u9fff]")
 
 
-def extract_answer(text: str, *, after: str | None = None) -> str | None:
-    """Return the answer as it stands in the text, None for an abstention.
-
-    Args:
-        text: the model's output.
-        after: end-of-thinking mark; what stands before its last occurrence is not looked at.
-    """
-    return find_answer(text.rpartition(after)[2] if after else text).answer
+def extract_answer(text: str) -> str | None:
+    """Return the answer as it stands in the text of an output, None for an abstention."""
+    return find_answer(text).answer
 
 
 def find_answer(text: str) -> Extraction:

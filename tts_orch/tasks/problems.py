@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import zlib
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -12,10 +10,9 @@ from typing import Any
 from tts_orch.errors import ProblemError
 from tts_orch.records import Problem
 from tts_orch.tasks.code.problem_tests import code_tests
+from tts_orch.tasks.object_lines import read_objects
 
-__all__ = ["read_content", "read_problems"]
-
-_GZIP_MAGIC = b"\x1f\x8b"
+__all__ = ["read_problems"]
 
 
 def read_problems(path: Path) -> list[Problem]:
@@ -29,51 +26,23 @@ def read_problems(path: Path) -> list[Problem]:
     Raises:
         ProblemError: the file cannot be read or has no problem, or a line is malformed: `file:line: what; what to do`.
     """
-    problems: dict[str, Problem] = {}
-    for number, line in enumerate(read_content(path).splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            problem = _problem(line)
-        except (ValueError, ProblemError) as error:
-            raise ProblemError(f"{path}:{number}: {error}") from None
-        if problem.id in problems:
-            raise ProblemError(
-                f"{path}:{number}: the id {problem.id!r} was used before; give every problem an id of its own"
-            )
-        problems[problem.id] = problem
+    ids: set[str] = set()
+
+    def parse(fields: Mapping[str, Any]) -> Problem:
+        problem = _problem(fields)
+        if problem.id in ids:
+            raise ValueError(f"the id {problem.id!r} was used before; give every problem an id of its own")
+        ids.add(problem.id)
+        return problem
+
+    problems = read_objects(path, parse)
     if not problems:
         raise ProblemError(f"{path}: no problem in the file; give a JSON object with `id` and `prompt` on every line")
-    return list(problems.values())
+    return problems
 
 
-def read_content(path: Path) -> bytes:
-    """Return what is in a file, unpacked where it is gzipped.
-
-    Raises:
-        ProblemError: it cannot be read.
-    """
-    try:
-        content = path.read_bytes()
-        return gzip.decompress(content) if content.startswith(_GZIP_MAGIC) else content
-    except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or "damaged gzip data"
-        raise ProblemError(f"{path}: {reason}; give a readable file of JSON lines, plain or .gz") from None
-
-
-def _problem(line: bytes) -> Problem:
-    """Parse one line; a ValueError says what is wrong and what to do."""
-    try:
-        fields = json.loads(line.decode("utf-8-sig"))
-        json.dumps(fields, ensure_ascii=False).encode()  # lone surrogates have no tokens
-    except json.JSONDecodeError as error:
-        raise ValueError(f"not valid JSON ({error.msg}, column {error.colno}); give one JSON object a line") from None
-    except UnicodeError:
-        raise ValueError("not valid Unicode; save the file as UTF-8") from None
-    except RecursionError:
-        raise ValueError("nested too deeply; give one flat JSON object a line") from None
-    if not isinstance(fields, dict):
-        raise ValueError("not a JSON object; give an object with `id` and `prompt`")
+def _problem(fields: Mapping[str, Any]) -> Problem:
+    """Make a problem of a line; an error says what is wrong and what to do."""
     if fields.get("id") in (None, ""):
         raise ValueError("no `id`; give every problem an id of its own")
     prompt = _text(fields, "prompt")

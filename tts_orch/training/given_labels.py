@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from tts_orch.errors import ProblemError
 from tts_orch.records import Problem
-from tts_orch.tasks.problems import read_content
+from tts_orch.tasks.object_lines import read_objects
 from tts_orch.training.labelled_solutions import LabelledSolution
 
 __all__ = ["GivenSolution", "read_labelled_solutions"]
@@ -40,8 +39,7 @@ def read_labelled_solutions(path: Path) -> list[GivenSolution]:
     Raises:
         ProblemError: the file cannot be read or has no solution, or a line is malformed: `file:line: what; what to do`.
     """
-    lines = enumerate(read_content(path).splitlines(), start=1)
-    solutions = [_given_solution(f"{path}:{number}", line) for number, line in lines]
+    solutions = read_objects(path, _given_solution)
     if not solutions:
         raise ProblemError(
             f"{path}: no solution in the file; give a JSON object with steps and step_labels on every line"
@@ -49,25 +47,16 @@ def read_labelled_solutions(path: Path) -> list[GivenSolution]:
     return solutions
 
 
-def _given_solution(place: str, line: bytes) -> GivenSolution:
-    try:
-        return _parse(json.loads(line))
-    except ValueError as error:
-        raise ProblemError(f"{place}: {error}; give id, prompt, steps and step_labels") from None
-
-
-def _parse(fields: Any) -> GivenSolution:
-    """Check one line; a ValueError says what is wrong."""
-    if not isinstance(fields, dict):
-        raise ValueError("not a JSON object")
+def _given_solution(fields: Mapping[str, Any]) -> GivenSolution:
+    """Check one line; a ValueError says what is wrong and what to do."""
     texts = (fields.get("id"), fields.get("prompt"))
     if not all(isinstance(text, str) and text for text in texts):
-        raise ValueError("`id` and `prompt` must be texts")
+        raise ValueError("`id` and `prompt` must be texts; give both")
     steps, labels = fields.get("steps"), fields.get("step_labels")
     if not (isinstance(steps, list) and all(isinstance(step, str) for step in steps)):
-        raise ValueError("`steps` must be a list of texts")
+        raise ValueError("`steps` must be a list of texts; give one for each step")
     if not (isinstance(labels, list) and len(labels) == len(steps) and all(map(_is_label, labels))):
-        raise ValueError("`step_labels` must have a number from 0 to 1, or null, for each step")
+        raise ValueError("`step_labels` must have an entry for each step; give a number from 0 to 1, or null")
     problem = Problem(fields["id"], fields["prompt"])
     return GivenSolution(problem, LabelledSolution(problem.id, tuple(steps), tuple(labels)), any(_test_flags(fields)))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from typing import Final
 
 __all__ = ["numbered_cases"]
@@ -11,7 +12,8 @@ _LONGEST_NAME: Final = 80
 _WHOLE: Final = "the tests"
 
 
-def numbered_cases(source: str) -> tuple[str, list[str]]:
+@functools.lru_cache(maxsize=1 << 10)
+def numbered_cases(source: str) -> tuple[str, tuple[str, ...]]:
     """Return the source with its assertions numbered, and a name for each number.
 
     Every `assert` becomes `with __case__(number): assert ...`, so that one that fails stops no other; one of a constant
@@ -22,7 +24,7 @@ def numbered_cases(source: str) -> tuple[str, list[str]]:
     tree = numbering.visit(ast.parse(source))
     if not numbering.names:
         tree.body = [_case(numbering.next(_WHOLE), tree.body)]
-    return ast.unparse(ast.fix_missing_locations(tree)), numbering.names
+    return ast.unparse(ast.fix_missing_locations(tree)), tuple(numbering.names)
 
 
 class _Numbering(ast.NodeTransformer):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import builtins
+import functools
 import warnings
 from typing import Final
 
@@ -47,6 +48,7 @@ def defines(code: str, name: str) -> bool:
     return is_python(code) and any(name in _bound(statement) for statement in ast.parse(code, _SOURCE).body)
 
 
+@functools.lru_cache(maxsize=1 << 10)
 def called_name(tests: str) -> str | None:
     """Return the first name that a test's source calls and neither defines nor finds among the builtins."""
     tree = ast.parse(tests)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -71,10 +72,17 @@ def _text(problem: Problem, test: Mapping[str, object], name: str) -> str:
 
 
 def _checked(problem: Problem, source: str) -> str:
+    mistake = _syntax_mistake(source)
+    if mistake is not None:
+        raise ProblemError(f"problem {problem.id!r}: `tests` is not valid Python ({mistake}); give {_FORMS}")
+    return source
+
+
+@functools.lru_cache(maxsize=1 << 10)
+def _syntax_mistake(source: str) -> str | None:
+    """Say what keeps a source from being Python; asked for with every output of a problem, and large tests take long to parse."""
     try:
         ast.parse(source)
     except SyntaxError as error:
-        raise ProblemError(
-            f"problem {problem.id!r}: `tests` is not valid Python ({error.msg}); give {_FORMS}"
-        ) from None
-    return source
+        return error.msg
+    return None
