@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import hashlib
+import itertools
 import multiprocessing
 import time
 from collections.abc import Callable, Iterator
@@ -98,24 +99,22 @@ def _row(name: str, runs: dict[str, list[Decoded]]) -> list[Cell]:
 @contextmanager
 def feeding(server: RedisServer, deltas_a_second: float) -> Iterator[None]:
     """Let a process of its own send deltas of other contexts, as other verifiers would."""
-    context = multiprocessing.get_context("spawn")
-    end = context.Event()
-    feeder = context.Process(target=_feed, args=(server.opener(), deltas_a_second, end), daemon=True)
+    feeder = multiprocessing.get_context("spawn").Process(
+        target=_feed, args=(server.opener(), deltas_a_second), daemon=True
+    )
     feeder.start()
     try:
         yield
     finally:
-        end.set()
-        feeder.join(10)
         feeder.kill()
+        feeder.join()
 
 
-def _feed(opener: RedisLogOpener, deltas_a_second: float, end: Any) -> None:
+def _feed(opener: RedisLogOpener, deltas_a_second: float) -> None:
     log, blobs = opener(), [pack(delta) for delta in recurring_deltas(16, _DISTINCT)]
-    sequence = 0
-    while not end.wait(BATCH / deltas_a_second):
+    for sequence in itertools.count():
         log.append(_SCOPE, "feeder", sequence, blobs[sequence % len(blobs)], sequence - 1)
-        sequence += 1
+        time.sleep(BATCH / deltas_a_second)
 
 
 def tokens(arguments: argparse.Namespace) -> str:
