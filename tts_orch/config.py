@@ -30,7 +30,7 @@ from tts_orch.method_config import (
 from tts_orch.placement_config import PlacementConfig
 from tts_orch.records import SamplingParams
 from tts_orch.reward_config import RewardConfig
-from tts_orch.settings import Settings
+from tts_orch.settings import Settings, existing_file
 from tts_orch.store_config import StoreConfig
 from tts_orch.task_config import TaskConfig
 
@@ -132,10 +132,7 @@ class DraftingConfig(Settings):
     @field_validator("draft_tree")
     @classmethod
     def _is_a_file(cls, path: Path | None) -> Path | None:
-        """Make the path absolute: workers have other working directories."""
-        if path is not None and not path.is_file():
-            raise ConfigError(f"draft_tree: {path} is no file; make one with `tts-orch tree optimize`, or leave it out")
-        return path and path.resolve()
+        return existing_file(path, "draft_tree", "tts-orch tree optimize")
 
     @model_validator(mode="after")
     def _fits_together(self) -> DraftingConfig:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
+from pathlib import Path
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tts_orch.errors import ConfigError
 
-__all__ = ["Settings"]
+__all__ = ["Settings", "existing_file"]
 
 
 class Settings(BaseModel):
@@ -22,6 +23,22 @@ class Settings(BaseModel):
             super().__init__(**values)
         except ValidationError as error:
             raise ConfigError(_explain(type(self), error)) from None
+
+
+def existing_file(path: Path | None, name: str, made_by: str) -> Path | None:
+    """Return an optional file's path made absolute, because workers have other working directories.
+
+    Args:
+        path: as it was given.
+        name: of the setting.
+        made_by: the command that makes such files.
+
+    Raises:
+        ConfigError: there is no such file.
+    """
+    if path is not None and not path.is_file():
+        raise ConfigError(f"{name}: {path} is no file; make one with `{made_by}`, or leave it out")
+    return path and path.resolve()
 
 
 def _owner(model: type[BaseModel]) -> str:

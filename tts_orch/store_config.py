@@ -7,8 +7,7 @@ from pathlib import Path
 
 from pydantic import Field, field_serializer, field_validator
 
-from tts_orch.errors import ConfigError
-from tts_orch.settings import Settings
+from tts_orch.settings import Settings, existing_file
 from tts_orch.store_address import MEMORY_STORE, StoreAddress, masked
 
 __all__ = ["StoreConfig"]
@@ -40,9 +39,7 @@ class StoreConfig(Settings):
     @field_validator("warm_start")
     @classmethod
     def _is_a_file(cls, path: Path | None) -> Path | None:
-        if path is not None and not path.is_file():
-            raise ConfigError(f"warm_start: {path} is no file; make one with `tts-orch store export`, or leave it out")
-        return path and path.resolve()
+        return existing_file(path, "warm_start", "tts-orch store export")
 
     @field_validator("store")
     @classmethod

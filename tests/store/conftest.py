@@ -10,6 +10,7 @@ from typing import Protocol
 
 import pytest
 
+from tests.store.deltas import knowledge, learn, sharing_stand
 from tests.store.redis_servers import Server, find_server
 
 
@@ -17,6 +18,17 @@ class ServerStarter(Protocol):
     """Starts servers that end with the test; the arguments are those of `Server`."""
 
     def __call__(self, *options: tuple[str, ...], userinfo: str = "", tls: str = "") -> Server: ...
+
+
+@pytest.fixture(scope="session")
+def compiled_kernels() -> None:
+    """Compile what replicas call, which takes longer than any exchange and would be counted as waiting."""
+    stand = sharing_stand()
+    learn(stand, 1)
+    for delta in stand.drain():
+        stand.merge(delta)
+        stand.reload(delta)
+    assert knowledge(stand) == {1: 1}
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ import pytest
 
 from tests.exactness.decoding import decode, new_decoder, prompt, request, toy_target
 from tests.store.conftest import ServerStarter
-from tests.store.deltas import knowledge, learn, sharing_stand
+from tests.store.deltas import learn
 from tests.store.redis_servers import Server
 from tests.store.sharing_workers import Worker, step_for, step_until
 from tts_orch.config import DraftingConfig
@@ -28,17 +28,7 @@ from tts_orch.store.redis_log import RedisLog
 from tts_orch.store.replica import Replica
 from tts_orch.store_address import StoreAddress
 
-pytestmark = pytest.mark.redis
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _compiled_kernels() -> None:
-    stand = sharing_stand()
-    learn(stand, 1)
-    for delta in stand.drain():
-        stand.merge(delta)
-        stand.reload(delta)
-    assert knowledge(stand) == {1: 1}
+pytestmark = [pytest.mark.redis, pytest.mark.usefixtures("compiled_kernels")]
 
 
 class WatchedLog(RedisLog):

@@ -10,7 +10,7 @@ from typing import TypeVar
 import numpy as np
 import pytest
 
-from tests.store.deltas import knowledge, learn, random_delta, sharing_stand
+from tests.store.deltas import learn, random_delta, sharing_stand
 from tests.store.sharing_workers import Worker, step_for, step_until
 from tts_orch.errors import StoreError
 from tts_orch.policies.drafting.context_delta import ScopeDelta, coalesce
@@ -23,18 +23,9 @@ from tts_orch.store.memory import MemoryStore
 from tts_orch.store.replica import Replica
 from tts_orch.store.wire import pack
 
+pytestmark = pytest.mark.usefixtures("compiled_kernels")
+
 Result = TypeVar("Result")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _compiled_kernels() -> None:
-    """Compile what replicas call, which takes longer than any exchange and would be counted as waiting."""
-    stand = sharing_stand()
-    learn(stand, 1)
-    for delta in stand.drain():
-        stand.merge(delta)
-        stand.reload(delta)
-    assert knowledge(stand) == {1: 1}
 
 
 class UnsureStore:

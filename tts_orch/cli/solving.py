@@ -76,11 +76,10 @@ def _solve(config: RunConfig, problems: Sequence[Problem], folder: RunFolder, co
             summary["workers"] = orchestrator.fingerprints
             folder.note_fingerprints(orchestrator.fingerprints.values())
             folder.write_summary(summary)
-        summary["store"] = _store_counters(orchestrator)
+        counters = orchestrator.statistics()  # of this run alone, where it went on with an earlier one
+        summary |= {"store": _store_counters(counters), "counters": counters}
         folder.write_summary(summary)
         folder.write_results()
-        summary["counters"] = orchestrator.statistics()  # of this run alone, where it went on with an earlier one
-        folder.write_summary(summary)
         if config.budget != NO_LIMITS and folder.pending:
             console.print(_SPENT.format(len(folder.pending)), highlight=False, soft_wrap=True)
         if config.compare_plain:
@@ -107,11 +106,10 @@ def _orchestrator(config: RunConfig, progress: RunProgress) -> Orchestrator:
     )
 
 
-def _store_counters(orchestrator: Orchestrator) -> JsonObject:
+def _store_counters(counters: Mapping[str, float]) -> JsonObject:
     """Return what was shared through the store of draft statistics, and what went wrong there, summed over the workers."""
     prefix = "store_"
-    counters = orchestrator.statistics().items()
-    return {name.removeprefix(prefix): value for name, value in counters if name.startswith(prefix)}
+    return {name.removeprefix(prefix): value for name, value in counters.items() if name.startswith(prefix)}
 
 
 def _check_prompts(config: RunConfig, problems: Iterable[Problem], orchestrator: Orchestrator) -> None:
