@@ -100,7 +100,9 @@ def parser() -> argparse.ArgumentParser:
     decoding.add_argument("--samples", type=int, default=16, help="trajectories of a problem (16)")
     decoding.add_argument("--tokens", type=int, default=96, help="most tokens of a trajectory (96)")
     decoding.add_argument("--pairs", type=int, default=10, help="step: rounds in which every store has its turn (10)")
-    decoding.add_argument("--feed", type=float, default=48_000, help="step: deltas a second of others (48 000)")
+    decoding.add_argument(
+        "--feed", type=float, nargs="+", default=[6_000, 48_000], help="step: deltas a second of others (6 000 48 000)"
+    )
     decoding.add_argument("--workers", type=int, nargs="+", default=[1, 2, 4], help="tau: workers (1 2 4)")
     decoding.add_argument("--nodes", type=int, default=32, help="tau: nodes of every draft (32)")
     return result

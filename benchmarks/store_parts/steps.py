@@ -22,6 +22,7 @@ from tts_orch.bench.markdown import Cell, table
 from tts_orch.store.base import StatisticsLog
 from tts_orch.store.memory import MemoryStore
 from tts_orch.store.redis_log import RedisLogOpener
+from tts_orch.store.replica import ReplicaStatistics
 from tts_orch.store.wire import pack
 
 __all__ = ["step", "tokens"]
@@ -32,7 +33,13 @@ _DISTINCT = 100_000
 
 def step(arguments: argparse.Namespace) -> str:
     """Decode step time with Redis on, with Redis stopped, and with memory alone, in interleaved pairs."""
-    workshop, batch = Workshop(arguments), arguments.samples
+    workshop = Workshop(arguments)
+    return "\n".join(_steps(workshop, arguments, feed) for feed in arguments.feed)
+
+
+def _steps(workshop: Workshop, arguments: argparse.Namespace, feed: float) -> str:
+    """Compare the stores while others feed so many deltas a second into Redis."""
+    batch = arguments.samples
     with running(arguments.server) as server, running(arguments.server) as stopped:
         workers = {
             "memory": workshop.worker(batch, MemoryStore()),
@@ -40,16 +47,17 @@ def step(arguments: argparse.Namespace) -> str:
             "Redis": workshop.worker(batch, server.log()),
             "Redis, stopped": workshop.worker(batch, stopped.log()),
         }
-        with feeding(server, arguments.feed):
+        with feeding(server, feed):
             runs, freezes = _take_turns(workshop, workers, stopped, arguments.pairs)
-        received = workers["Redis"].replica.statistics() if workers["Redis"].replica else None
+        shared = workers["Redis"].replica.statistics() if workers["Redis"].replica else ReplicaStatistics()
         for worker in workers.values():
             worker.close()
     header = ["store", "tokens/s", "step, ms: median", "p99", "longest", "median against memory [95 %]"]
+    seconds = sum(sum(decoded.step_s) for decoded in runs["Redis"])
     notes = (
         f"{arguments.pairs} pairs of {batch} trajectories of {arguments.tokens} tokens; all tokens were equal. Others fed "
-        f"{arguments.feed} deltas a second into Redis, of which {received.merged_contexts if received else 0} contexts were "
-        f"merged. The stopped server answered nothing for {min(freezes):.1f} to {max(freezes):.1f} s at a time.\n"
+        f"{feed:.0f} deltas a second into Redis, of which {shared.merged_contexts} contexts were merged; this worker sent "
+        f"{shared.sent_contexts / seconds:.0f} a second of its own steps. The stopped server answered nothing for {min(freezes):.1f} to {max(freezes):.1f} s at a time.\n"
     )
     return table(header, [_row(name, runs) for name in runs]) + "\n" + notes
 

@@ -97,7 +97,7 @@ def test_hidden_states_behind_a_shared_prompt_are_those_of_the_whole_text(toy: P
     solutions = [
         [prompt, *(Segment(tuple(range(20 + n, 20 + 2 * n))) for n in lengths)] for lengths in ((3, 2), (9,), (3,))
     ]
-    found = base.load(-2).hidden_states([*solutions, [prompt]])
+    found = base.load(-2, "hidden_state").features([*solutions, [prompt]])
     assert found.pop().shape == (0, 32)
     stock = AutoModelForCausalLM.from_pretrained(toy)
     for hidden, segments in zip(found, solutions, strict=True):
@@ -110,11 +110,14 @@ def test_hidden_states_behind_a_shared_prompt_are_those_of_the_whole_text(toy: P
 def test_likelihoods_stand_behind_the_hidden_states(toy: Path) -> None:
     base = read_base_files(EngineConfig(target=str(toy), device="cpu"))
     solution = [Segment(tuple(range(5, 17)), is_read=False), Segment((20, 21, 22))]
-    (states,) = base.load(-2).hidden_states([solution])
-    (more,) = base.load(-2, with_likelihood=True).hidden_states([solution])
+    (states,) = base.load(-2, "hidden_state").features([solution])
+    (more,) = base.load(-2, "both").features([solution])
     torch.testing.assert_close(more[:, :32], states, rtol=1e-4, atol=1e-5)
-    mean, least = more[0, 32:].tolist()
-    assert least <= mean < 0
+    mean, least, total, least_so_far = more[0, 32:].tolist()
+    assert total < least <= mean < 0
+    assert least_so_far == least  # it is the first step
+    (alone,) = base.load(-2, "likelihood").features([solution])
+    torch.testing.assert_close(alone, more[:, 32:], rtol=1e-4, atol=1e-5)
 
 
 # ---- training

@@ -144,7 +144,9 @@ def test_likelihoods_are_those_of_a_stock_forward(kv_bytes: int) -> None:
     log_probs = whole.logits[0, :-1].log_softmax(-1).gather(1, token_ids[0, 1:, None])[:, 0]
     for states, (start, end) in zip(found, [(4, 7), (7, 8), (8, 14)], strict=True):
         own = log_probs[start - 1 : end - 1]
-        expected = torch.cat([whole.hidden_states[1][0, end - 1], torch.stack([own.mean(), own.min()])])
+        so_far = log_probs[3 : end - 1]
+        likelihoods = torch.stack([own.mean(), own.min(), so_far.sum(), so_far.min()])
+        expected = torch.cat([whole.hidden_states[1][0, end - 1], likelihoods])
         torch.testing.assert_close(states, expected, rtol=1e-4, atol=1e-5)
 
 

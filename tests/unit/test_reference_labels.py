@@ -64,7 +64,7 @@ def test_a_problem_without_results_is_named(tmp_path: Path) -> None:
         problems=file, out=tmp_path, rollout=RolloutSettings(estimate="reference"), engine=EngineConfig(target="toy")
     )
     with pytest.raises(ProblemError, match=r"problem 'a' has no step_answers"):
-        rollout_data(config, file, lambda problems: [])
+        rollout_data(config, file, lambda path, problems: [])
 
 
 def test_without_rollouts_there_are_no_shares_of_rollouts() -> None:

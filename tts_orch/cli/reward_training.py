@@ -69,10 +69,15 @@ def _data(config: RewardTrainingConfig, base: BaseFiles, cache: Path, on_progres
 
 
 def _collect(
-    config: RewardTrainingConfig, base: BaseFiles, cache: Path, on_progress: OnProgress, problems: Sequence[Problem]
+    config: RewardTrainingConfig,
+    base: BaseFiles,
+    cache: Path,
+    on_progress: OnProgress,
+    path: Path,
+    problems: Sequence[Problem],
 ) -> list[RolloutLabels]:
-    """Label solutions of the target, in a folder of the cache that belongs to all that fixes the samples."""
-    folder = cache / f"rollouts-{_rollouts_key(config, base)}"
+    """Label solutions of the target, in a folder of the cache that belongs to the file and all else that fixes the samples."""
+    folder = cache / f"rollouts-{_rollouts_key(config, base, path)}"
     folder.mkdir(exist_ok=True)
     decode = text_decoder(base.tokenizer, thinking_of(base.tokenizer, template=config.template))
     ends = partial(step_ends, decode=decode, delimiters=config.delimiters)
@@ -88,7 +93,7 @@ def _collect(
         rollout_policy(config.rollout, ends),
         label,
         folder / f"labels-{config.rollout.estimate}.jsonl",
-        lambda n: on_progress("rollouts", n, len(problems)),
+        lambda n: on_progress(f"rollouts of {path.name}", n, len(problems)),
     )
 
 
@@ -108,10 +113,9 @@ def _generate(
         yield from orchestrator.search_many(problems, policy, seed=config.seed, law=config.law, journal=journal)
 
 
-def _rollouts_key(config: RewardTrainingConfig, base: BaseFiles) -> str:
-    files = [path for path in (config.problems, config.held_out_problems) if path is not None]
+def _rollouts_key(config: RewardTrainingConfig, base: BaseFiles, path: Path) -> str:
     return settings_key(
-        problems=[content_hash(path) for path in files],
+        problems=content_hash(path),
         target=base.weights_id,
         dtype=base.dtype_name,
         verification=config.engine.verification,
@@ -126,7 +130,7 @@ def _rollouts_key(config: RewardTrainingConfig, base: BaseFiles) -> str:
 @contextmanager
 def _bars(console: Console) -> Iterator[OnProgress]:
     """Show a bar for each part of the work on a terminal, and a line at its end elsewhere."""
-    columns = (TextColumn("{task.description:14}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
+    columns = (TextColumn("{task.description:26}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as bars:
         tasks = {}
 

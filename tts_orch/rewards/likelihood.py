@@ -1,8 +1,8 @@
-"""How likely a model finds the tokens of a segment, as inputs of a head beside its hidden state."""
+"""How likely a model finds the tokens of a solution, as inputs of a head beside hidden states."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
@@ -14,8 +14,8 @@ from tts_orch.rewards.padded_batch import Row
 
 __all__ = ["N_LIKELIHOODS", "Likelihood"]
 
-N_LIKELIHOODS: Final = 2
-"""Numbers for a segment: mean and least log-probability of its tokens."""
+N_LIKELIHOODS: Final = 4
+"""Numbers for a segment: mean and least log-probability of its tokens, then sum and least one of all read so far."""
 _ROWS: Final = 256
 
 
@@ -24,30 +24,33 @@ class Likelihood:
     """Measures segments with the model that reads them.
 
     Attributes:
-        layer: whose hidden states the head reads beside this; 0 are the embeddings, -1 is the last layer's output.
+        layer: whose hidden states the head reads before this, counted from the embeddings; None where it reads none.
         output: the model's output layer.
     """
 
-    layer: int
+    layer: int | None
     output: nn.Module
 
     def of(self, rows: Sequence[Row], top: torch.Tensor) -> torch.Tensor:
-        """Return `[n, 2]` for the new segments of all rows, zeros for those that nobody reads.
+        """Return `[n, N_LIKELIHOODS]` for the new segments of all rows.
+
+        Segments that nobody reads, such as the prompt, have zeros of their own and leave what is so far as it is.
 
         Args:
             rows: solutions of a forward.
             top: `[B, N, hidden]` outputs of the last layer at their new tokens.
         """
+        before = [states for row, its_top in zip(rows, top, strict=True) for states in _before(row, its_top)]
         segments = [segment for row in rows for segment in row.new]
         read = [number for number, segment in enumerate(segments) if segment.is_read]
-        found = top.new_zeros(len(segments), N_LIKELIHOODS)
+        log_probs = [top.new_zeros(1)] * len(segments)
         if read:
-            before = [states for row, its_top in zip(rows, top, strict=True) for states in _before(row, its_top)]
             token_ids = [torch.tensor(segments[number].token_ids, device=top.device) for number in read]
-            log_probs = self._log_probs(torch.cat([before[number] for number in read]), torch.cat(token_ids))
-            of_segments = log_probs.split([len(ids) for ids in token_ids])
-            found[read] = torch.stack([torch.stack([one.mean(), one.min()]) for one in of_segments]).to(top.dtype)
-        return found
+            found = self._log_probs(torch.cat([before[number] for number in read]), torch.cat(token_ids))
+            for number, of_segment in zip(read, found.split([len(ids) for ids in token_ids]), strict=True):
+                log_probs[number] = of_segment
+        of_segments = iter(log_probs)
+        return torch.stack([numbers for row in rows for numbers in _numbers(row, of_segments)]).to(top.dtype)
 
     def _log_probs(self, states: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
         """Return `[n]` log-probabilities of tokens behind states, in portions: a row of logits is as wide as the vocabulary."""
@@ -61,3 +64,12 @@ def _before(row: Row, top: torch.Tensor) -> list[torch.Tensor]:
     last = row.kept[-1].top if row.kept else None
     behind = torch.cat([(top.new_zeros(top.shape[1]) if last is None else last)[None], top])
     return [behind[start:end] for start, end in pairwise([0, *row.ends])]
+
+
+def _numbers(row: Row, log_probs: Iterator[torch.Tensor]) -> Iterator[torch.Tensor]:
+    """Yield the numbers of a row's new segments, which take up what is so far where the kept ones end."""
+    kept = row.kept[-1].likelihood if row.kept else None
+    total, least = (0.0, 0.0) if kept is None else kept[-2:].tolist()
+    for _, of_segment in zip(row.new, log_probs, strict=False):
+        total, least = total + float(of_segment.sum()), min(least, float(of_segment.min()))
+        yield of_segment.new_tensor([float(of_segment.mean()), float(of_segment.min()), total, least])

@@ -23,11 +23,13 @@ class KeptSegment:
         layers: keys and values `[2, heads, n, head_dim]` of its tokens, one tensor a layer.
         score: taken at its end, None where none was.
         top: `[hidden]` output of the last layer at its last token, where somebody wants it.
+        likelihood: `[N_LIKELIHOODS]` how likely it is, where somebody wants it.
     """
 
     layers: tuple[torch.Tensor, ...]
     score: float | None
     top: torch.Tensor | None = None
+    likelihood: torch.Tensor | None = None
 
     @property
     def n_tokens(self) -> int:

@@ -6,7 +6,7 @@ import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import torch
 from transformers import DynamicCache, PreTrainedModel
@@ -19,7 +19,7 @@ from tts_orch.rewards.segments import Segment, n_tokens_of
 __all__ = ["PrefixScorer", "Readings", "Readout"]
 
 Readout: TypeAlias = Callable[[torch.Tensor], torch.Tensor]
-"""Hidden states `[n, hidden]` to probabilities `[n]`."""
+"""Hidden states `[n, hidden]`, or what else is read `[n, n_inputs]`, to probabilities `[n]`."""
 
 _HIDDEN: Final = -torch.inf
 
@@ -45,7 +45,7 @@ class PrefixScorer:
         readout: the head.
         batch: solutions in a forward.
         kv_bytes: memory for keys and values of what was read.
-        likelihood: what the readout gets behind each hidden state, nothing if not given.
+        likelihood: what the readout gets instead of the last hidden states alone.
     """
 
     def __init__(
@@ -109,22 +109,43 @@ class PrefixScorer:
         visible = batch.visible.to(device)
         mask = torch.zeros(visible.shape, dtype=self._backbone.dtype, device=device).masked_fill_(~visible, _HIDDEN)
         inputs = {self._cache_name: cache, "attention_mask": mask, "position_ids": batch.positions.to(device)}
-        if self._likelihood:
+        if self._likelihood and self._likelihood.layer is not None:
             inputs["output_hidden_states"] = True
         output = self._backbone(input_ids=batch.token_ids.to(device), use_cache=True, **inputs)
-        scores = iter(self._readout(self._states_at_ends(rows, output)).double().tolist())
+        computed = iter(self._computed(rows, output))
         layers = cache.layers if self._keeps else ()
-        tops = output.last_hidden_state if self._likelihood else [None] * len(rows)
         return [
-            _to_keep(row, list(islice(scores, len(row.new))), layers, i, batch.n_past, top)
-            for i, (row, top) in enumerate(zip(rows, tops, strict=True))
+            _to_keep(row, list(islice(computed, len(row.new))), layers, i, batch.n_past) for i, row in enumerate(rows)
         ]
 
-    def _states_at_ends(self, rows: Sequence[Row], output: Any) -> torch.Tensor:
-        """Return `[n, hidden]` what the readout gets for all new segments, in order."""
-        hidden = output.hidden_states[self._likelihood.layer] if self._likelihood else output.last_hidden_state
-        ends = torch.cat([hidden[i, row.reads] for i, row in enumerate(rows)])
-        return torch.cat([ends, self._likelihood.of(rows, output.last_hidden_state)], 1) if self._likelihood else ends
+    def _computed(self, rows: Sequence[Row], output: Any) -> list[_Computed]:
+        """Return what is known of all new segments, in order."""
+        top = output.last_hidden_state
+        if self._likelihood is None:
+            return [_Computed(score) for score in self._scores(_states_at(top, rows))]
+        likelihoods = self._likelihood.of(rows, top)
+        inputs = [likelihoods]
+        if self._likelihood.layer is not None:
+            inputs.insert(0, _states_at(output.hidden_states[self._likelihood.layer], rows))
+        tops = (its_top[end - 1].clone() for row, its_top in zip(rows, top, strict=True) for end in row.ends)
+        return [_Computed(*one) for one in zip(self._scores(torch.cat(inputs, 1)), tops, likelihoods, strict=True)]
+
+    def _scores(self, inputs: torch.Tensor) -> list[float]:
+        scores: list[float] = self._readout(inputs).double().tolist()
+        return scores
+
+
+class _Computed(NamedTuple):
+    """What a forward tells of one segment, besides keys and values; see `KeptSegment`."""
+
+    score: float
+    top: torch.Tensor | None = None
+    likelihood: torch.Tensor | None = None
+
+
+def _states_at(hidden: torch.Tensor, rows: Sequence[Row]) -> torch.Tensor:
+    """Return `[n, hidden]` the states where the scores of all new segments are taken."""
+    return torch.cat([hidden[i, row.reads] for i, row in enumerate(rows)])
 
 
 def _cache_of(rows: Sequence[Row], n_past: int) -> DynamicCache:
@@ -137,15 +158,12 @@ def _cache_of(rows: Sequence[Row], n_past: int) -> DynamicCache:
     return cache
 
 
-def _to_keep(
-    row: Row, scores: Sequence[float], layers: Sequence[Any], i: int, n_past: int, top: torch.Tensor | None
-) -> list[KeptSegment]:
+def _to_keep(row: Row, computed: Sequence[_Computed], layers: Sequence[Any], i: int, n_past: int) -> list[KeptSegment]:
     segments = []
-    for segment, end, score in zip(row.new, row.ends, scores, strict=True):
+    for segment, end, (score, top, likelihood) in zip(row.new, row.ends, computed, strict=True):
         span = slice(n_past + end - len(segment.token_ids), n_past + end)
         of_layers = tuple(torch.stack([layer.keys[i, :, span], layer.values[i, :, span]]) for layer in layers)
-        end_top = None if top is None else top[end - 1].clone()
-        segments.append(KeptSegment(of_layers, score if segment.is_read else None, end_top))
+        segments.append(KeptSegment(of_layers, score if segment.is_read else None, top, likelihood))
     return segments
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, TypeAlias
 
 import torch
 from pydantic import Field
@@ -17,10 +17,19 @@ from tts_orch.errors import ConfigError, first_line
 from tts_orch.rewards.likelihood import N_LIKELIHOODS
 from tts_orch.settings import Settings
 
-__all__ = ["HeadConfig", "ProcessHead", "read_head", "write_head"]
+__all__ = ["HeadConfig", "ProcessHead", "Reads", "n_inputs", "read_head", "write_head"]
 
 _CONFIG: Final = "config.json"
 _WEIGHTS: Final = "head.safetensors"
+
+
+Reads: TypeAlias = Literal["hidden_state", "likelihood", "both"]
+"""The base model's hidden state at the end of a step, how likely it finds the step and all before it, or one behind the other."""
+
+
+def n_inputs(reads: Reads, hidden_size: int) -> int:
+    """Return how many numbers a head reads for a step."""
+    return (hidden_size if reads != "likelihood" else 0) + (N_LIKELIHOODS if reads != "hidden_state" else 0)
 
 
 class HeadConfig(Settings):
@@ -40,8 +49,8 @@ class HeadConfig(Settings):
     """Texts that end a step; the first one is put behind every step, and read at its last token."""
     layer: int
     """Which hidden states: 0 are the embeddings, -1 is the output of the last layer."""
-    likelihood: bool = False
-    """Whether it reads, behind the hidden state, how likely the base model finds the step."""
+    reads: Reads = "hidden_state"
+    """What it reads of a step."""
     kind: Literal["linear", "mlp"]
     width: int = Field(ge=0)
     """Size of the hidden layer; 0 without one."""
@@ -55,7 +64,7 @@ class HeadConfig(Settings):
     @property
     def n_inputs(self) -> int:
         """Numbers that it reads for a step."""
-        return self.hidden_size + (N_LIKELIHOODS if self.likelihood else 0)
+        return n_inputs(self.reads, self.hidden_size)
 
 
 class ProcessHead(nn.Module):

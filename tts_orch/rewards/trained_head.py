@@ -16,7 +16,7 @@ from tts_orch.reward_config import RewardConfig
 from tts_orch.rewards.cut_model import checked_layer, cut_to_layer
 from tts_orch.rewards.likelihood import Likelihood
 from tts_orch.rewards.model_loading import load_model
-from tts_orch.rewards.process_head import HeadConfig, read_head
+from tts_orch.rewards.process_head import HeadConfig, Reads, read_head
 from tts_orch.rewards.segment_model import PromptForm, SegmentModel
 from tts_orch.rewards.segments import Segment, Tokenizer
 from tts_orch.rewards.step_encoding import encode_steps
@@ -52,7 +52,7 @@ def load(config: RewardConfig) -> SegmentModel:
     head_config, head = read_head(Path(locate(config.model or "")))
     if config.dtype == "auto":
         config = config.model_copy(update={"dtype": head_config.dtype})
-    architecture = AutoModelForCausalLM if head_config.likelihood else AutoModel
+    architecture = AutoModel if head_config.reads == "hidden_state" else AutoModelForCausalLM
     loaded = load_model(config, architecture, head_config.base_model)
     if loaded.weights_id != head_config.base_weights:
         raise ConfigError(
@@ -61,7 +61,7 @@ def load(config: RewardConfig) -> SegmentModel:
         )
     if config.delimiters is None:
         config = config.model_copy(update={"delimiters": head_config.delimiters})
-    backbone, likelihood = readable_model(loaded.model, head_config.layer, head_config.likelihood)
+    backbone, likelihood = readable_model(loaded.model, head_config.layer, head_config.reads)
     head = head.to(backbone.device)
 
     def readout(hidden: torch.Tensor) -> torch.Tensor:
@@ -72,23 +72,21 @@ def load(config: RewardConfig) -> SegmentModel:
     return SegmentModel(form, backbone, readout, config, loaded.max_context, likelihood=likelihood)
 
 
-def readable_model(
-    model: PreTrainedModel, layer: int, with_likelihood: bool
-) -> tuple[PreTrainedModel, Likelihood | None]:
-    """Return a base model as a head reads it, with what is read beside its hidden states.
+def readable_model(model: PreTrainedModel, layer: int, reads: Reads) -> tuple[PreTrainedModel, Likelihood | None]:
+    """Return a base model as a head reads it, with what measures likelihoods where it reads them.
 
     Args:
         model: with its output layer where likelihoods are read; it is changed.
-        layer: whose hidden states are read.
-        with_likelihood: whether likelihoods are.
+        layer: whose hidden states are read, if any are.
+        reads: what is read.
 
     Raises:
         ConfigError: it has no such layer, or no output layer.
     """
     backbone = cast(PreTrainedModel, model.base_model)
-    if not with_likelihood:
+    if reads == "hidden_state":
         return cut_to_layer(backbone, layer), None
     output = model.get_output_embeddings()
     if output is None:
-        raise ConfigError("likelihood: the base model has no output layer; train the head without likelihood")
-    return backbone, Likelihood(checked_layer(backbone, layer), output)
+        raise ConfigError("reads: the base model has no output layer; train the head on hidden_state")
+    return backbone, Likelihood(checked_layer(backbone, layer) if reads == "both" else None, output)

@@ -15,9 +15,10 @@ from tts_orch.config import EngineConfig
 from tts_orch.engine.model_files import locate, weights_id
 from tts_orch.engine.model_options import device_named, dtype_named
 from tts_orch.errors import TargetError, first_line
-from tts_orch.rewards.likelihood import N_LIKELIHOODS, Likelihood
+from tts_orch.rewards.likelihood import Likelihood
 from tts_orch.rewards.model_loading import readable_positions
 from tts_orch.rewards.prefix_scorer import PrefixScorer
+from tts_orch.rewards.process_head import Reads, n_inputs
 from tts_orch.rewards.segments import Segment
 from tts_orch.rewards.trained_head import readable_model
 
@@ -32,19 +33,20 @@ class BaseModel:
 
     Args:
         model: without its output layer, in evaluation mode.
-        likelihood: what is read beside its hidden states.
+        reads: what is read.
+        likelihood: measures likelihoods where they are.
 
     Attributes:
-        n_features: width of its hidden states, and what is read beside them.
+        n_features: how many numbers that is for a step.
     """
 
-    def __init__(self, model: PreTrainedModel, likelihood: Likelihood | None = None) -> None:
+    def __init__(self, model: PreTrainedModel, reads: Reads, likelihood: Likelihood | None) -> None:
         self._model = model
         self._likelihood = likelihood
-        self.n_features: int = model.config.get_text_config().hidden_size + (N_LIKELIHOODS if likelihood else 0)
+        self.n_features = n_inputs(reads, model.config.get_text_config().hidden_size)
 
-    def hidden_states(self, solutions: Sequence[Sequence[Segment]]) -> list[torch.Tensor]:
-        """Return the hidden states `[n, n_features]` at the ends of the segments of every solution that are to be read.
+    def features(self, solutions: Sequence[Sequence[Segment]]) -> list[torch.Tensor]:
+        """Return what is read, `[n, n_features]`, at the ends of the segments of every solution that are to be scored.
 
         They are read as they will be when the head is used, shared beginnings once.
         """
@@ -87,8 +89,8 @@ class BaseFiles:
         """The type of the weights as settings write it."""
         return str(self.dtype).removeprefix("torch.")
 
-    def load(self, layer: int, with_likelihood: bool = False) -> BaseModel:
-        """Load it up to a layer, or whole where likelihoods are read too.
+    def load(self, layer: int, reads: Reads) -> BaseModel:
+        """Load it up to a layer, or whole where likelihoods are read.
 
         Raises:
             ConfigError: it has no such layer.
@@ -96,7 +98,8 @@ class BaseFiles:
         logging.disable_progress_bar()
         whole: Any = AutoModelForCausalLM.from_pretrained(self.folder, dtype=self.dtype)
         torch.nn.Module.to(whole.eval().requires_grad_(False), self.device)  # the model's own `to` hides its types
-        return BaseModel(*readable_model(whole, layer, with_likelihood))
+        backbone, likelihood = readable_model(whole, layer, reads)
+        return BaseModel(backbone, reads, likelihood)
 
 
 def read_base_files(config: EngineConfig) -> BaseFiles:

@@ -48,14 +48,14 @@ def given_data(config: RewardTrainingConfig, path: Path) -> LabelledData:
 
 
 def rollout_data(
-    config: RewardTrainingConfig, path: Path, collect: Callable[[Sequence[Problem]], list[RolloutLabels]]
+    config: RewardTrainingConfig, path: Path, collect: Callable[[Path, Sequence[Problem]], list[RolloutLabels]]
 ) -> LabelledData:
     """Return labels from rollouts of the target.
 
     Args:
         config: all settings.
         path: of the problems.
-        collect: labels problems.
+        collect: labels problems of a file.
 
     Raises:
         ProblemError: a malformed file, or a problem without an answer.
@@ -66,7 +66,9 @@ def rollout_data(
     everything = [*problems, *held_out]
     if len({problem.id for problem in everything}) < len(everything):
         raise ProblemError(f"{config.held_out_problems}: ids of {path} again; give every problem an id of its own")
-    labels = collect(everything)
+    labels = collect(path, problems)
+    if config.held_out_problems is not None:
+        labels += collect(config.held_out_problems, held_out)
     is_held_out = [bool(not held_out and _is_drawn(problem, config.held_out)) for problem in problems]
     provenance = {
         "labels": "solutions of the base model",

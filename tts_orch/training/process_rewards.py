@@ -95,7 +95,7 @@ class _Training:
             problems,
             prompt_form(self.base.tokenizer, self.head_config()),
             self.base.max_tokens,
-            partial(self.base.load, self.config.head.layer, self.config.head.likelihood),
+            partial(self.base.load, self.config.head.layer, self.config.head.reads),
             self.cache / f"features-{self._features_key()}",
             lambda n_done: self.on_progress("hidden states", n_done, len(problems)),
         )
@@ -126,7 +126,7 @@ class _Training:
             template=self.template,
             delimiters=self.config.delimiters,
             layer=settings.layer,
-            likelihood=settings.likelihood,
+            reads=settings.reads,
             kind=settings.kind,
             width=settings.width if settings.kind == "mlp" else 0,
             hidden_size=self.base.hidden_size,
@@ -142,7 +142,7 @@ class _Training:
             template=self.template,
             mark=self.config.delimiters[0],
             layer=self.config.head.layer,
-            likelihood=self.config.head.likelihood,
+            reads=self.config.head.reads,
         )
 
 

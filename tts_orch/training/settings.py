@@ -9,6 +9,7 @@ from pydantic import Field, model_validator
 
 from tts_orch.config import EngineConfig, LawConfig
 from tts_orch.errors import ConfigError
+from tts_orch.rewards.process_head import Reads
 from tts_orch.settings import Settings
 
 __all__ = ["HeadSettings", "RewardTrainingConfig", "RolloutSettings"]
@@ -44,9 +45,10 @@ class HeadSettings(Settings):
     """mlp: size of the hidden layer."""
     layer: int = -1
     """Hidden states that the head reads: 0 are the embeddings, -1 is the last layer's output."""
-    likelihood: bool = False
-    """Read also how likely the base model finds the step: the mean and the least log-probability of its tokens. The whole
-    model is run then, whatever the layer."""
+    reads: Reads = "hidden_state"
+    """What the head reads of a step: the base model's hidden state at its end, or how likely the model finds the tokens of the
+    step (mean and least log-probability) and of all steps so far (sum and least one), or both. The whole model is run for
+    likelihoods, whatever the layer."""
     epochs: int = Field(60, ge=1)
     """Passes over the training steps."""
     batch_size: int = Field(64, ge=1)

@@ -97,7 +97,7 @@ def _shard(
         for solution in solutions
     ]
     fitting = [one for one in shown if n_tokens_of(one.segments) <= max_tokens]
-    states = base.hidden_states([one.segments for one in fitting])
+    states = base.features([one.segments for one in fitting])
     parts = [_of_solution(one.number, hidden, one.labels) for one, hidden in zip(fitting, states, strict=True)]
     nothing = _of_solution(first, torch.zeros(0, base.n_features), [])
     return _joined([nothing, *parts])
