@@ -28,7 +28,8 @@ async def particle_filtering(problem: Problem, context: SearchContext, config: P
 
     Solutions that ended are particles too: they are drawn and held, or not drawn and lost. A partial solution drawn k times
     gets k next steps. It ends when all particles are solutions. Failed candidates, and those that reached their limit without
-    an answer, are never drawn; the others stand in.
+    an answer, are never drawn; the others stand in. Solutions that could not be scored, at a deadline for instance, are held
+    outside the draw.
 
     Source: arXiv 2502.01618, algorithm 1.
     """
@@ -36,18 +37,18 @@ async def particle_filtering(problem: Problem, context: SearchContext, config: P
     def select(
         search: StepSearch, held: Sequence[Candidate], children: Sequence[Candidate]
     ) -> tuple[Sequence[Candidate], Shares]:
-        particles = [*held, *(child for child in children if child.step_scores and child.is_viable)]
-        if all(particle.is_solution for particle in particles):
-            return particles, []
+        viable = [*held, *(child for child in children if child.is_viable)]
+        particles = [candidate for candidate in viable if candidate.step_scores]
+        unscored = [candidate for candidate in viable if candidate.is_solution and not candidate.step_scores]
         is_spent = any(child.finish_reason is FinishReason.CANCELLED for child in children)
-        if is_spent:  # no draw may lose a solution any more
-            return [particle for particle in particles if particle.is_solution], []
+        if is_spent or all(particle.is_solution for particle in particles):  # no draw may lose a solution any more
+            return [*(particle for particle in particles if particle.is_solution), *unscored], []
         weights = odds_weights([search.score(particle) for particle in particles], config.softmax_temperature)
         counts = draw_particles(weights, config.n, stream_seed(children[0].seed, 0, "resampling"))
         _report(children[0], weights, counts)
         drawn = [(particle, int(count)) for particle, count in zip(particles, counts, strict=True) if count]
         return (
-            [particle for particle, count in drawn if particle.is_solution for _ in range(count)],
+            [*(particle for particle, count in drawn if particle.is_solution for _ in range(count)), *unscored],
             [(particle, count) for particle, count in drawn if particle.can_continue],
         )
 

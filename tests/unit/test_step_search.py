@@ -237,6 +237,17 @@ def test_a_spent_budget_loses_no_solution_by_a_draw() -> None:
     assert (result.answer, [candidate.path for candidate in result.candidates]) == ("a", [(0, 0, 0)])
 
 
+def test_a_solution_that_could_not_be_scored_is_held_outside_the_draw() -> None:
+    steps = {(0, 0, 0): end(1, 0.5, "a"), (0, 0, 1): step(2, 0.9), (1, 0, 0): end(3, 0.8, "b"), (1, 0, 1): failure()}
+    context = FakeSearchContext(
+        {path: entry for path, (entry, _) in steps.items()},
+        step_scores={(0, 0, 0): [], (0, 0, 1): [0.9], (1, 0, 0): [0.8]},
+    )
+    result = search(context, ParticleFiltering(n=2))
+    assert result.answer == "b"
+    assert [candidate.path for candidate in result.candidates] == [(0, 0, 0), (1, 0, 0)]
+
+
 def test_solutions_are_particles_too_drawn_or_lost() -> None:
     held = scripted({(0, 0, 0): end(1, 1.0, "a"), (0, 0, 1): step(2, 0.0), (0, 0, 2): end(3, 0.0, "b")})
     result = search(held, ParticleFiltering(n=3))
