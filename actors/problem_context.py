@@ -18,7 +18,6 @@ from tts_orch.budget_config import DEADLINES
 from tts_orch.errors import ConfigError
 from tts_orch.records import Candidate, Prefix, Problem, SamplingParams, StepRule
 from tts_orch.rewards.base import StepScores
-from tts_orch.rewards.self_certainty import certainty_scores
 
 __all__ = ["ProblemContext"]
 
@@ -123,13 +122,14 @@ class ProblemContext:
 
     @property
     def has_rewards(self) -> bool:
-        """Whether there is a reward model, or self-certainty stands in for one."""
-        return self._services.rewards is not None or self._services.rewards_certainty
+        """Whether there is a reward model, or the target's own word stands in for one."""
+        return self._services.rewards is not None or self._services.own_scores is not None
 
     async def score(self, candidates: Sequence[Candidate]) -> list[list[float]]:
         """Return step scores, journaled ones without asking again; see `SearchContext`."""
-        if self._services.rewards_certainty:
-            return [certainty_scores(self.lineage.of(candidate)) for candidate in candidates]
+        own_scores = self._services.own_scores
+        if own_scores is not None:
+            return [own_scores(self.lineage.of(candidate)) for candidate in candidates]
         journal = self._plan.journal
         known = [journal.scores(candidate) for candidate in candidates]
         unknown = [candidate for candidate, scores in zip(candidates, known, strict=True) if scores is None]

@@ -14,6 +14,7 @@ from tts_orch.budget_config import NO_LIMITS, PROBLEM_BUDGET_ENDS, RUN_BUDGET_EN
 from tts_orch.policies.search.context import SearchContext
 from tts_orch.records import Candidate, IntArray, Path, Problem, SamplingParams, SearchResult
 from tts_orch.rewards.base import StepScores
+from tts_orch.rewards.own_scores import OwnScores
 from tts_orch.tasks.task import Extraction
 
 __all__ = ["BoundPolicy", "CandidateJournal", "Rewards", "SearchPlan", "SearchServices", "VolatileJournal"]
@@ -85,7 +86,7 @@ class SearchServices:
         answer_classes: class number for each answer to a problem, None for an abstention; may take long.
         on_candidate: called with every candidate that ended.
         rewards: asks the reward model, None where there is none.
-        rewards_certainty: whether steps are scored by the target's own certainty of them, which takes no model.
+        own_scores: scores steps by what the target said of them, which takes no model; None if that is not wanted.
     """
 
     controller: SearchController
@@ -97,7 +98,7 @@ class SearchServices:
     answer_classes: Callable[[Problem, Sequence[str | None]], list[int | None]]
     on_candidate: Callable[[Candidate], None]
     rewards: Rewards | None = None
-    rewards_certainty: bool = False
+    own_scores: OwnScores | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,7 +207,7 @@ class RunConfig(TaskConfig, PlacementConfig, StoreConfig):
     def _can_score(self) -> RunConfig:
         if isinstance(self.method, StepwiseMethod) and self.reward is None:
             raise ConfigError(
-                f"reward: {self.method.name} needs a reward model to score steps; give one, take reward.kind self_certainty, "
+                f"reward: {self.method.name} needs a reward model to score steps; give one, take reward.kind likelihood, "
                 "which has no model, or use best_of_n"
             )
         if isinstance(self.method, ScoredMethod) and self.method.choice == "weighted" and self.reward is None:

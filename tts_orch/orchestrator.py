@@ -43,6 +43,7 @@ from tts_orch.policies.search import find_policy
 from tts_orch.records import Candidate, IntArray, Problem, SearchResult
 from tts_orch.reward_config import RewardConfig
 from tts_orch.rewards.base import ScoreFunction
+from tts_orch.rewards.own_scores import OWN_SCORES, OwnScores
 from tts_orch.settings import Settings
 from tts_orch.store.statistics_file import StatisticsFile
 from tts_orch.store_config import StoreConfig
@@ -171,7 +172,7 @@ class Orchestrator:
             surveyor.n_kept = 0  # the reward model has its place
             score = self._rewards.score if self._rewards else None
             self._services = _services(
-                self._controller, config, template, task, on_candidate, score, _is_certainty(reward)
+                self._controller, config, template, task, on_candidate, score, _own_scores(reward)
             )
             opened.callback(self.forget)
             self._opened = opened.pop_all()
@@ -188,7 +189,7 @@ class Orchestrator:
 
     @property
     def reward(self) -> RewardDescription | None:
-        """What the reward model is, None without one; self-certainty has none."""
+        """What the reward model is, None without one; the target's own word has none."""
         return self._rewards.description if self._rewards else None
 
     def search(
@@ -260,7 +261,7 @@ class Orchestrator:
     def _start_reward(
         self, reward: RewardConfig | ScoreFunction | None, target: str, opened: ExitStack
     ) -> RewardClient | None:
-        if reward is None or _is_certainty(reward):
+        if reward is None or _own_scores(reward):
             return None
         client = self._loop.run(start_reward(reward, target=target))
         opened.callback(lambda: self._loop.run(client.close()))
@@ -323,7 +324,7 @@ def _services(
     task: TaskConfig,
     on_candidate: Callable[[Candidate], None],
     rewards: Rewards | None,
-    rewards_certainty: bool,
+    own_scores: OwnScores | None,
 ) -> SearchServices:
     verifier = controller.descriptions[0]
 
@@ -341,12 +342,12 @@ def _services(
         answer_classes=functools.partial(classes_for, task=task.task),
         on_candidate=on_candidate,
         rewards=rewards,
-        rewards_certainty=rewards_certainty,
+        own_scores=own_scores,
     )
 
 
-def _is_certainty(reward: RewardConfig | ScoreFunction | None) -> bool:
-    return isinstance(reward, RewardConfig) and reward.kind == "self_certainty"
+def _own_scores(reward: RewardConfig | ScoreFunction | None) -> OwnScores | None:
+    return OWN_SCORES.get(reward.kind) if isinstance(reward, RewardConfig) else None
 
 
 def _engine_config(target: str | None, engine: EngineConfig | None, settings: dict[str, Any]) -> EngineConfig:

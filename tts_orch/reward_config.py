@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 from tts_orch.errors import ConfigError
 from tts_orch.settings import Settings
 
-__all__ = ["WITHOUT_MODEL", "RewardConfig", "RewardKind"]
+__all__ = ["OWN_KINDS", "WITHOUT_MODEL", "RewardConfig", "RewardKind"]
 
 RewardKind: TypeAlias = Literal[
     "qwen_math_prm",
@@ -23,9 +23,13 @@ RewardKind: TypeAlias = Literal[
     "callable",
     "code_tests",
     "self_certainty",
+    "likelihood",
 ]
 
-WITHOUT_MODEL: Final = ("callable", "code_tests", "self_certainty")
+OWN_KINDS: Final = ("self_certainty", "likelihood")
+"""Kinds that are the target's own word for it, and need nothing but what it sampled."""
+
+WITHOUT_MODEL: Final = ("callable", "code_tests", *OWN_KINDS)
 """Kinds that read no tokens and have no use for a GPU."""
 
 
@@ -37,7 +41,8 @@ class RewardConfig(Settings):
     once more if not given."""
     kind: Literal["auto"] | RewardKind = "auto"
     """How the model is prompted and read; `auto` tells it by the model's name and configuration, where that is sure.
-    `self_certainty` takes none: how certain the target was of a step is its score."""
+    `self_certainty` and `likelihood` take none: how certain the target was of a step, or how likely it finds the solution so
+    far, is the score."""
     device: str = "auto"
     """`auto` (a GPU that is left over, else CPUs), `cpu` or `cuda`."""
     dtype: Literal["auto", "float32", "float64", "bfloat16", "float16"] = "auto"
@@ -58,11 +63,9 @@ class RewardConfig(Settings):
 
     @model_validator(mode="after")
     def _is_named(self) -> RewardConfig:
-        if self.model is not None and self.kind == "self_certainty":
-            raise ConfigError(
-                f"reward.model: kind self_certainty reads no model, not {self.model}; leave one of both out"
-            )
-        if self.model is None and self.kind not in ("judge", "code_tests", "self_certainty"):
+        if self.model is not None and self.kind in OWN_KINDS:
+            raise ConfigError(f"reward.model: kind {self.kind} reads no model, not {self.model}; leave one of both out")
+        if self.model is None and self.kind not in ("judge", "code_tests", *OWN_KINDS):
             raise ConfigError(
                 f"reward.model: kind {self.kind} needs one; give a folder, a hub id or package.module:function"
             )

@@ -23,6 +23,7 @@ from tts_orch.method_config import MethodConfig, ParticleFiltering
 from tts_orch.policies.search import find_policy
 from tts_orch.records import SearchResult
 from tts_orch.rewards.base import Solution, StepScores
+from tts_orch.rewards.own_scores import certainty_scores
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -105,7 +106,7 @@ def test_a_deadline_comes_although_the_tokens_are_spent() -> None:
 @pytest.mark.parametrize("method", [METHOD, PARTICLES, BEST])
 def test_steps_are_scored_by_the_certainty_of_their_own_tokens(method: MethodConfig) -> None:
     def services(controller: SearchController) -> SearchServices:
-        return replace(services_of(controller), rewards_certainty=True)
+        return replace(services_of(controller), own_scores=certainty_scores)
 
     plan = plan_of(method.n, policy=policy_of(method))
     result = run(searched(PROBLEM, plan, LocalVerifier("a"), services=services))

@@ -7,13 +7,14 @@ from typing import Final
 
 from tts_orch.config import RunConfig
 from tts_orch.method_config import StepwiseMethod
+from tts_orch.reward_config import OWN_KINDS
 from tts_orch.rewards.base import DEFAULT_DELIMITERS
 
 __all__ = ["check_steps"]
 
 logger = logging.getLogger(__name__)
 
-_CUTS_NO_STEPS: Final = ("classifier", "code_tests", "rlhflow_orm", "self_certainty")
+_CUTS_NO_STEPS: Final = ("classifier", "code_tests", "rlhflow_orm", *OWN_KINDS)
 
 
 def check_steps(config: RunConfig) -> None:
