@@ -59,20 +59,18 @@ class Cluster:
     """
 
     def __init__(self, address: str | None = None, *, show_worker_logs: bool = False) -> None:
-        self._is_ours = not ray.is_initialized()
-        if not self._is_ours:
-            return
         address = address or os.environ.get("RAY_ADDRESS")
+        self._is_our_connection = not ray.is_initialized()
+        self._can_grow = not self._is_our_connection or bool(address)
+        if not self._is_our_connection:
+            return
         try:
             if address:
                 ray.init(address, log_to_driver=show_worker_logs, logging_level=logging.WARNING)
             else:
                 _start_local(show_worker_logs)
-        except (ConnectionError, RuntimeError, ValueError, OSError) as error:
-            place = f"the Ray cluster at {address!r} cannot be reached" if address else "a local Ray cannot be started"
-            raise ClusterError(
-                f"{place}: {first_line(error)}; see `ray status`, and RAY_AUTH_MODE if it asks for a token"
-            ) from None
+        except Exception as error:  # Ray raises what it likes, a bare Exception where a node starts too slowly
+            raise ClusterError(_unreachable(address, error)) from None
 
     def share_out(self, config: EngineConfig, workers: int | None, placement: PlacementConfig) -> Shares:
         """Divide the cluster between verifiers.
@@ -87,7 +85,7 @@ class Cluster:
         """
         nodes = read_nodes()
         shares = shares_of(nodes, config, workers, placement)
-        if not self._is_ours:
+        if self._can_grow:
             return shares
         if shares.resources.get("num_gpus"):
             _check_gpus(nodes, shares)
@@ -96,7 +94,7 @@ class Cluster:
 
     def close(self) -> None:
         """End what was started, or leave what was joined."""
-        if self._is_ours and ray.is_initialized():
+        if self._is_our_connection and ray.is_initialized():
             ray.shutdown()
 
 
@@ -155,6 +153,17 @@ def _check_gpus(nodes: Sequence[Node], shares: Shares) -> None:
             f"workers: {shares.n_workers or 1} need {want:g} GPUs, this machine has {have:g}; lower workers, or give the "
             "device `cpu`"
         )
+
+
+def _unreachable(address: str | None, error: Exception) -> str:
+    if not address:
+        return (
+            f"a local Ray cannot be started: {first_line(error)}; on a busy machine it gives up after 30 s: try again"
+        )
+    return (
+        f"the Ray cluster at {address!r} cannot be reached: {first_line(error)}; see `ray status`, and RAY_AUTH_MODE if it "
+        "asks for a token"
+    )
 
 
 def _start_local(show_worker_logs: bool) -> None:

@@ -79,13 +79,15 @@ def _use_server(config: StoreConfig, opened: ExitStack) -> LogOpener:
     address = StoreAddress.parse(config.store)
     client = RedisClient(address, "driver")
     opened.callback(client.close)
+    is_away = False
     try:
         client.check()
     except StoreError as error:
         if not config.store_optional:
             raise StoreError(f"{error}; or go on without it: --store-optional") from None
         logger.warning("%s; going on with the statistics of each worker until it is there", error)
+        is_away = True
     compactor = Compactor(client)
-    compactor.start()
+    compactor.start(has_warned=is_away)
     opened.callback(compactor.close)
     return RedisLogOpener(address, config.store_ttl)

@@ -26,8 +26,9 @@ start_head() { # [OPTION...]
     local address
     address=$(hostname -I | cut -d' ' -f1)
     set_environment "$address"
-    start_store "$address"
     ray stop
+    check_port
+    start_store "$address"
     raise_limits
     # The dashboard executes what it is sent: it is reached through ssh (`ray dashboard cluster.yaml`) alone.
     ray start --head --port=6379 --dashboard-host=127.0.0.1 --disable-usage-stats "$@"
@@ -50,6 +51,12 @@ END
     . "$environment_file"
 }
 
+check_port() { # Debian and Ubuntu start a Redis of their own on Ray's port as soon as redis-server is installed
+    if (: < /dev/tcp/127.0.0.1/6379) 2> /dev/null; then
+        fail "port 6379, which is Ray's, is taken; if by the system's Redis: sudo systemctl disable --now redis-server"
+    fi
+}
+
 start_store() { # ADDRESS; one that runs already is left alone
     store_runs && return
     local server
@@ -65,8 +72,8 @@ start_store() { # ADDRESS; one that runs already is left alone
     } | "$server" - # on its command line everybody could read the password
 }
 
-store_runs() {
-    [[ -r $folder/store.pid ]] && kill -0 "$(< "$folder/store.pid")" 2> /dev/null
+store_runs() { # the number that a crash left behind may be another program's by now
+    [[ -r $folder/store.pid ]] && grep -qsE '^(redis|valkey)-server' "/proc/$(< "$folder/store.pid")/comm"
 }
 
 raise_limits() { # a Ray node opens many files

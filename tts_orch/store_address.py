@@ -121,12 +121,11 @@ class StoreAddress:
 def masked(url: str) -> str:
     """Return a URL without its credentials; what is masked is looked for in the environment when it is read again."""
     scheme, mark, rest = url.partition("://")
-    userinfo, at, place = rest.rpartition("@")
-    if at and userinfo:
-        rest = f"{_MASK}@{place}"
-    place, question, query = rest.partition("?")
+    place, _, query = rest.partition("?")
     kept = "&".join(option for option in query.split("&") if "password" not in option.partition("=")[0])
-    return f"{scheme}{mark}{place}{question if kept else ''}{kept}"
+    rest = f"{place}?{kept}" if kept else place
+    userinfo, _, place = rest.rpartition("@")  # the last one: a password that should have been quoted may have others
+    return f"{scheme}{mark}{_MASK}@{place}" if userinfo and not rest.startswith("/") else f"{scheme}{mark}{rest}"
 
 
 def _authority(parts: SplitResult) -> tuple[str | None, str | None, str]:

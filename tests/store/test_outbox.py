@@ -46,8 +46,9 @@ def test_batches_that_were_lost_come_before_the_others_and_keep_their_numbers(cl
     assert outbox.previous("a") == 3
     assert outbox.acknowledge(0)  # of a, the store has the first one only
     assert outbox.previous("a") == 0
+    assert outbox.n_waiting == sum(random_delta(seed).n_contexts for seed in (1, 3, 8))
     assert waiting(outbox) == [1, 3, 5]
-    assert (outbox.n_resent, outbox.n_lost) == (2, 0)
+    assert (outbox.n_waiting, outbox.n_resent, outbox.n_lost) == (0, 2, 0)
 
 
 def test_what_was_sent_is_kept_within_bounds_and_counted_where_it_is_lost_for_good(clock: Clock) -> None:

@@ -112,6 +112,7 @@ def test_keys_of_another_type_make_room(server: Server) -> None:
     log, client, keys = log_at(server.url), server.client(), ScopeKeys(SCOPE)
     client.execute("SET", keys.log, "text")
     assert log.read(SCOPE, 0).entries == []
+    assert log.read(SCOPE, 1).has_gap
     assert log.append(SCOPE, "anna", 0, BLOB) == 0
     client.execute("SET", keys.writers, "text")
     assert log.append(SCOPE, "anna", 1, BLOB, 0) == -1

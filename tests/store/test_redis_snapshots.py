@@ -375,26 +375,40 @@ def test_compactor_folds_what_has_grown_and_what_has_come_to_rest(client: RedisC
 
 def test_compactor_goes_on_after_a_scope_that_cannot_be_folded(client: RedisClient, log: RedisLog) -> None:
     compactor = Compactor(client, fold_bytes=1)
-    client.execute("SET", ScopeKeys("broken").log, "a text")
-    for scope in "abc":
+    client.execute("HSET", ScopeKeys("broken").lease, "not", "a lease")
+    for scope in ("broken", *"abc"):
         send(log, range(2), scope=scope)
     with pytest.raises(StoreError, match="refused a command"):
         compactor.sweep()
     assert [folded(log, scope) for scope in "abc"] == [total(range(2))] * 3
 
 
-def test_compactors_thread_outlives_the_server(server: Server, caplog: pytest.LogCaptureFixture) -> None:
+def test_compactor_passes_over_what_is_no_log(client: RedisClient, log: RedisLog) -> None:
+    for foreign in ("x", "y", "z"):
+        client.execute("SET", ScopeKeys(foreign).log, "a text")
+    send(log, range(2))
+    Compactor(client, fold_bytes=1).sweep()
+    assert folded(log) == total(range(2))
+
+
+@pytest.mark.parametrize("has_warned", [False, True])
+def test_compactors_thread_outlives_the_server(
+    server: Server, has_warned: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.kill()
     compactor = Compactor(server.client(), fold_bytes=1, quiet_s=0.1, interval_s=0.01)
-    compactor.start()
+    compactor.start(has_warned=has_warned)
     try:
-        server.kill()
         eventually(lambda: compactor.statistics.failures > 1)
         server.start()
         log = RedisLog(server.client(), ttl_s=0)
         send(log, range(3))
         eventually(lambda: folded(log) == total(range(3)))
+        n_failures = compactor.statistics.failures
+        server.kill()
+        eventually(lambda: compactor.statistics.failures > n_failures + 1)
     finally:
         compactor.close()
     warnings = [record for record in caplog.records if record.name == "tts_orch.store.compactor"]
-    assert len(warnings) == 1
-    assert "logs are folded when that is mended" in warnings[0].getMessage()
+    assert len(warnings) == (1 if has_warned else 2)  # one whenever the server begins to fail
+    assert "decoding goes on, and logs are folded when that is mended" in warnings[0].getMessage()

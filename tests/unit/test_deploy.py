@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import re
 import shutil
+import socket
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -113,13 +115,52 @@ def test_the_script_is_sound_and_explains_itself() -> None:
     assert "deploy/node.sh worker HEAD_ADDRESS" in explained.stdout
 
 
-def test_the_script_starts_nothing_without_a_password(tmp_path: Path) -> None:
-    """In a copy, beside which there is no Ray to stop."""
-    script = tmp_path / "deploy/node.sh"
-    script.parent.mkdir()
+@pytest.fixture
+def lone_script(tmp_path: Path) -> Path:
+    """The script in a checkout of its own, beside a Ray and a Redis that do nothing."""
+    script, programs = tmp_path / "deploy/node.sh", tmp_path / ".venv/bin"
+    for folder in (script.parent, programs):
+        folder.mkdir(parents=True)
     shutil.copy(ROOT / "deploy/node.sh", script)
-    environment = {"HOME": str(tmp_path), "PATH": "/usr/bin:/bin"}
-    failed = subprocess.run([str(script), "head"], capture_output=True, text=True, check=False, env=environment)
-    assert failed.returncode == 1
-    assert failed.stderr.count("\n") == 1
-    assert "store_password is missing; make it" in failed.stderr
+    for name in ("ray", "redis-server"):
+        (programs / name).write_text(f"#!/bin/sh\necho {name} >> {tmp_path}/called\n")
+        (programs / name).chmod(0o755)
+    return script
+
+
+def call(script: Path, order: str) -> subprocess.CompletedProcess[str]:
+    environment = {"HOME": str(script.parents[1]), "PATH": "/usr/bin:/bin"}
+    return subprocess.run([str(script), order], capture_output=True, text=True, check=False, env=environment)
+
+
+def complaint_of(script: Path) -> str:
+    """What it says as it refuses to start a head."""
+    failed = call(script, "head")
+    assert (failed.returncode, failed.stderr.count("\n")) == (1, 1)
+    return failed.stderr
+
+
+def test_the_script_starts_nothing_without_a_password(lone_script: Path) -> None:
+    assert "store_password is missing; make it" in complaint_of(lone_script)
+
+
+def test_the_script_starts_nothing_where_rays_port_is_taken(lone_script: Path, tmp_path: Path) -> None:
+    (tmp_path / ".tts_orch").mkdir()
+    (tmp_path / ".tts_orch/store_password").write_text("secret")
+    with socket.socket() as system_redis:
+        system_redis.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        with suppress(OSError):  # somebody else has it, which does as well
+            system_redis.bind(("127.0.0.1", 6379))
+            system_redis.listen()
+        assert "systemctl disable --now redis-server" in complaint_of(lone_script)
+    assert (tmp_path / "called").read_text() == "ray\n"  # `ray stop`: our own head may have the port
+
+
+def test_the_script_stops_no_stranger_that_has_the_number_of_a_dead_server(lone_script: Path, tmp_path: Path) -> None:
+    (tmp_path / ".tts_orch").mkdir()
+    with subprocess.Popen(["sleep", "60"]) as stranger:
+        (tmp_path / ".tts_orch/store.pid").write_text(f"{stranger.pid}\n")
+        stopped = call(lone_script, "stop")
+        is_alive = stranger.poll() is None
+        stranger.kill()
+    assert (stopped.returncode, is_alive) == (0, True)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
+import ray
 
+from tts_orch.actors import cluster
 from tts_orch.actors._cluster_nodes import Node, Survey
 from tts_orch.actors._staffing import Staffing
-from tts_orch.actors.cluster import shares_of
+from tts_orch.actors.cluster import Cluster, shares_of
 from tts_orch.config import EngineConfig, PlacementConfig
-from tts_orch.errors import ConfigError
+from tts_orch.errors import ClusterError, ConfigError
 
 
 def test_staffing_asks_for_what_is_wanted_or_what_there_is_room_for() -> None:
@@ -69,3 +71,45 @@ def test_places_are_counted_by_the_scarcest_resource() -> None:
     assert node(8).n_places({"num_gpus": 1}) == 0
     assert node(8, is_leaving=True).n_places({"num_cpus": 1}) == 0
     assert node(0.3).n_places({"num_cpus": 0.1}) == 3  # as Ray counts, in ten thousandths
+
+
+@pytest.fixture
+def _one_node_without_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", lambda *arguments, **options: None)
+    monkeypatch.setattr(cluster, "read_nodes", lambda: [node(4)])
+
+
+@pytest.mark.usefixtures("_one_node_without_gpu")
+@pytest.mark.parametrize("in_job", [False, True])
+def test_a_cluster_that_is_joined_may_get_its_gpus_later(in_job: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    if in_job:
+        monkeypatch.setenv("RAY_ADDRESS", "10.0.0.1:6379")
+    joined, config = Cluster(None if in_job else "10.0.0.1:6379"), EngineConfig(target="toy", device="cuda")
+    shares = [joined.share_out(config, workers, PlacementConfig()) for workers in (4, None)]
+    assert [(each.resources["num_gpus"], each.at_most) for each in shares] == [(1, 4), (1, None)]
+
+
+@pytest.mark.usefixtures("_one_node_without_gpu")
+def test_a_machine_of_ones_own_has_what_it_has() -> None:
+    own, on_cpus = Cluster(), EngineConfig(target="toy", device="cpu")
+    assert own.share_out(on_cpus, None, PlacementConfig()).at_most == 1
+    with pytest.raises(ConfigError, match=r"4 need 4 GPUs, this machine has 0"):
+        own.share_out(EngineConfig(target="toy", device="cuda"), 4, PlacementConfig())
+
+
+@pytest.mark.usefixtures("_one_node_without_gpu")
+@pytest.mark.parametrize(
+    ("address", "said"), [(None, "a local Ray cannot be started"), ("h:1", "'h:1' cannot be reached")]
+)
+def test_whatever_ray_raises_at_its_start_is_a_line(
+    address: str | None, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def init(*_arguments: object, **_options: object) -> None:
+        raise Exception("The node timed out.\nThis could happen")  # as bare as Ray's own
+
+    monkeypatch.setattr(ray, "init", init)
+    with pytest.raises(ClusterError, match=f"{said}: The node timed out") as caught:
+        Cluster(address)
+    assert "\n" not in str(caught.value)

@@ -57,6 +57,16 @@ def test_credentials_may_come_from_the_environment(monkeypatch: pytest.MonkeyPat
     assert StoreAddress.parse("redis://you:other@host").password == "other"
 
 
+@pytest.mark.parametrize("url", ["unix:///run/user@1000/store.sock", "unix:///run/store.sock?db=1&ssl=@"])
+def test_without_credentials_there_is_nothing_to_mask(url: str) -> None:
+    assert masked(url) == url
+
+
+@pytest.mark.parametrize("url", ["redis://me:se/secret@host", "redis://me:se?secret@host", "redis://me:se@secret@host"])
+def test_passwords_that_should_have_been_quoted_are_not_shown_either(url: str) -> None:
+    assert masked(url) == "redis://***@host"
+
+
 @pytest.mark.parametrize(
     ("url", "message"),
     [
@@ -86,6 +96,7 @@ def test_mistakes_are_one_line_without_credentials(url: str, message: str) -> No
         "redis://me:secret@host:6380/1",
         "redis://:secret@host",
         "redis://host?password=secret",
+        "redis://host?password=x@secret",
         "unix://:secret@/run/store.sock",
         "redis+sentinel://a,b/primary?sentinel_password=secret",
         "rediss://me:sec%40ret@host?ssl_ca_certs=/ca.crt",

@@ -68,11 +68,23 @@ def test_searches_over_steps_and_early_stops_have_no_measures_at_k() -> None:
         assert measures["of_method"]["mean"] == measures["any_candidate"]["mean"] == 1.0
 
 
+def rows_of(found: SearchResult, **more: Any) -> dict[str, str]:
+    """What the table says of a run of one problem."""
+    summary = summarise([ProblemResult.of(PROBLEM, found, BestOfN(n=1))], 1, TIME)
+    table = summary_table({**summary, "verification": "keyed", "plain_decoding": None, **more}, "best_of_n")
+    names, values, _intervals = (list(column.cells) for column in table.columns)
+    return dict(zip(map(str, names), map(str, values), strict=True))
+
+
 def test_the_table_says_what_keeping_prefixes_saved() -> None:
     found = SearchResult("p", "best_of_n", "8", [candidate(0, "8")], reward_tokens=5, reward_tokens_whole=1200)
-    summary = summarise([ProblemResult.of(PROBLEM, found, BestOfN(n=1))], 1, TIME)
-    table = summary_table({**summary, "verification": "keyed", "plain_decoding": None}, "best_of_n")
-    assert ("reward tokens", "5 read of 1,200") in zip(*(column.cells for column in table.columns[:2]), strict=True)
+    assert rows_of(found)["reward tokens"] == "5 read of 1,200"
+
+
+def test_the_table_says_that_the_store_failed_where_it_did() -> None:
+    found = SearchResult("p", "best_of_n", "8", [candidate(0, "8")])
+    assert "statistics store" not in rows_of(found, store={"failures": 0.0})
+    assert rows_of(found, store={"failures": 7.0})["statistics store"] == "7 exchanges failed, which costs speed alone"
 
 
 def test_unfinished_candidates_do_not_vote() -> None:

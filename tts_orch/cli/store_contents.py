@@ -26,6 +26,7 @@ from tts_orch.store_address import StoreAddress
 __all__ = ["clear_scopes", "export_scopes", "import_scopes", "print_statistics"]
 
 _TIMEOUT_S: Final = 10.0
+_WIDTH: Final = 1000  # names of scopes stay in one piece, whatever the terminal makes of long lines
 _COLUMNS: Final = ("contexts", "observations", "batches", "MiB", "bytes/context", "hours left")
 
 
@@ -38,7 +39,7 @@ def print_statistics(url: str, part: str, n_top: int, target: str | None) -> Non
             table.add_column(column, justify="right")
         table.add_column("scope", overflow="fold")
         tops = [_add_scope(table, client, scope, n_top, texts) for scope in _chosen(client, part)]
-        console = Console(highlight=False)
+        console = Console(highlight=False, width=_WIDTH)
         console.print(table, f"\n{len(tops)} scopes in {client.address}", sep="", soft_wrap=True)
         for top in tops if n_top else ():
             console.print("", top, soft_wrap=True)

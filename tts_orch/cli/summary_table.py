@@ -36,6 +36,8 @@ def _decoding_rows(summary: JsonObject) -> Iterator[tuple[str, ...]]:
     yield from _reuse_rows(summary)
     yield "tokens/s", f"{summary['tokens_per_s']:.1f}"
     yield f"tau ({summary['verification']})", f"{summary['tau']:.2f}"
+    if n_failures := summary.get("store", {}).get("failures"):
+        yield "statistics store", f"{n_failures:,.0f} exchanges failed, which costs speed alone"
     plain = summary["plain_decoding"]
     if plain:
         yield "against plain decoding", f"{plain['speedup']:.2f} x, {_compared_tokens(plain)}"

@@ -73,12 +73,18 @@ class Compactor:
         self._interval_s = interval_s
         self._clock = clock
         self._lengths: dict[str, tuple[int, float]] = {}  # of logs by scope, and since when
+        self._has_warned = False
         self._is_closing = threading.Event()
         self._thread = threading.Thread(target=self._run, name="statistics-compactor", daemon=True)
         self.statistics = CompactorStatistics()
 
-    def start(self) -> None:
-        """Begin to sweep."""
+    def start(self, *, has_warned: bool = False) -> None:
+        """Begin to sweep.
+
+        Args:
+            has_warned: whether the user knows already that the server fails just now.
+        """
+        self._has_warned = has_warned
         self._thread.start()
 
     def close(self, timeout_s: float = 5.0) -> None:
@@ -94,7 +100,7 @@ class Compactor:
         """
         lengths, self._lengths = self._lengths, {}
         failures: list[StoreError] = []
-        for keys in [ScopeKeys.of(key) for key in set(self._client.keys(ALL_LOGS))]:
+        for keys in [ScopeKeys.of(key) for key in set(self._client.keys(ALL_LOGS, "stream"))]:
             if self._is_closing.is_set() or len(failures) == _FAILURES_A_SWEEP:
                 break
             try:
@@ -105,16 +111,16 @@ class Compactor:
             raise failures[0]
 
     def _run(self) -> None:
-        pause_s, has_failed = self._interval_s, False
+        pause_s = self._interval_s
         while not self._is_closing.wait(pause_s):
             began = self._clock()
             try:
                 self.sweep()
-                has_failed = False
+                self._has_warned = False
             except StoreError as error:
-                if not has_failed:
-                    logger.warning("%s; logs are folded when that is mended", error)
-                has_failed = True
+                if not self._has_warned:
+                    logger.warning("%s; decoding goes on, and logs are folded when that is mended", error)
+                self._has_warned = True
                 self._count(failures=1)
             pause_s = max(self._interval_s, _IDLE_SHARE * (self._clock() - began))
 

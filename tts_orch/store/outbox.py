@@ -34,6 +34,7 @@ class Outbox:
 
     Attributes:
         next_sequence: number of the next batch.
+        n_waiting: contexts of the batches that wait.
         n_resent: batches that a store has lost and got again.
         n_lost: contexts of batches that a store has lost and that were kept no more.
     """
@@ -48,6 +49,7 @@ class Outbox:
         self._last: dict[str, int] = {}
         self._resent_at: dict[str, float] = {}
         self.next_sequence = 0
+        self.n_waiting = 0
         self.n_resent = 0
         self.n_lost = 0
 
@@ -61,6 +63,7 @@ class Outbox:
         contexts = coalesce(deltas)
         self._waiting.append(Batch(scope, self.next_sequence, contexts.n_contexts, pack(contexts)))
         self.next_sequence += 1
+        self.n_waiting += contexts.n_contexts
 
     def previous(self, scope: str) -> int:
         """Return the number of the last batch of a scope that the store should have, -1 for none."""
@@ -80,6 +83,7 @@ class Outbox:
         if last < batch.sequence:
             return self._resend(batch.scope, last)
         self._waiting.popleft()
+        self.n_waiting -= batch.n_contexts
         self._last[batch.scope] = batch.sequence
         self._sent.append(batch)
         self._sent_bytes += len(batch.blob)
@@ -125,3 +129,4 @@ class Outbox:
         self._sent = deque(batch for batch in self._sent if batch.sequence not in sequences)
         self._sent_bytes -= sum(len(batch.blob) for batch in batches)
         self._waiting.extendleft(reversed(batches))
+        self.n_waiting += sum(batch.n_contexts for batch in batches)

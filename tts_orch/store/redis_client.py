@@ -86,10 +86,15 @@ class RedisClient:
             except redis.exceptions.NoScriptError:
                 return connection.execute_command("EVAL", script.text, len(keys), *keys, *arguments)
 
-    def keys(self, pattern: str) -> Iterator[bytes]:
-        """Find keys on all servers without stopping any; one may come twice. Raises as `execute` does."""
+    def keys(self, pattern: str, kind: str | None = None) -> Iterator[bytes]:
+        """Find keys on all servers without stopping any; one may come twice. Raises as `execute` does.
+
+        Args:
+            pattern: that they match.
+            kind: the type of their values, such as `stream`; any if not given.
+        """
         with self._explained():
-            yield from self._connected().scan_iter(match=pattern, count=1000)
+            yield from self._connected().scan_iter(match=pattern, count=1000, _type=kind)
 
     def check(self) -> None:
         """Make sure that the server is there, lets us in and is not too old.
@@ -180,6 +185,7 @@ def _explain(address: StoreAddress, error: Exception) -> str:
         case redis.ResponseError():
             return f"refused a command: {first_line(error)}"
         case redis.TimeoutError():
-            return "does not answer in time; see whether it is stopped or overloaded"
+            without_tls = ", or speaks no TLS at this port" if address.is_tls else ""
+            return f"does not answer in time; see whether it is stopped or overloaded{without_tls}"
     certificates = _CERTIFICATES if address.is_tls else ""
     return f"cannot be reached ({first_line(error)}); start it, or mend the URL{certificates}"

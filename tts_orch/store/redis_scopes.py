@@ -44,7 +44,8 @@ def all_scopes(client: RedisClient) -> list[str]:
 def measure(client: RedisClient, scope: str) -> ScopeSize:
     """Ask the server how large a scope is. Raises as `all_scopes` does."""
     keys = ScopeKeys(scope)
-    n_batches = int(client.execute("XLEN", keys.log))
+    is_log = client.execute("TYPE", keys.log) == b"stream"  # what is not ours may be of another type
+    n_batches = int(client.execute("XLEN", keys.log)) if is_log else 0
     log_bytes, snapshot_bytes = (client.execute("MEMORY USAGE", key) or 0 for key in (keys.log, keys.snapshot))
     ttl_s = max(int(client.execute("TTL", key)) for key in (keys.log, keys.snapshot))
     return ScopeSize(n_batches, int(log_bytes), int(snapshot_bytes), ttl_s if ttl_s >= 0 else None)

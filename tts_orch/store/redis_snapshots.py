@@ -51,7 +51,9 @@ return {head, first[1][1], #redis.call('XRANGE', KEYS[2], ARGV[1], ARGV[1])}
 """)
 
 _GOES_ON: Final = Script("""
-if #redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[1]) == 1 then return 1 end
+local entry = redis.pcall('XRANGE', KEYS[1], ARGV[1], ARGV[1])
+if entry.err then return 0 end
+if #entry == 1 then return 1 end
 local first = redis.call('XRANGE', KEYS[1], '-', '+', 'COUNT', 1)[1]
 return (first and first[1] == ARGV[2]) and 1 or 0
 """)

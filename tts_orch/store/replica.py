@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Protocol
 
+from tts_orch.errors import StoreError
 from tts_orch.policies.drafting.context_delta import ScopeDelta
 from tts_orch.store.backlog import Backlog
 from tts_orch.store.base import StatisticsLog
@@ -63,6 +64,7 @@ class ReplicaStatistics:
     """Counters since the start: batches and contexts sent, contexts merged, and what went wrong.
 
     Attributes:
+        waiting_contexts: contexts that wait to be sent just now; what is not sent by the end is lost.
         reloads: gaps in a log that were mended from its snapshot.
         rejected: batches that could not be read or belong to another target.
         resent_batches: batches that the store has lost and got again.
@@ -73,6 +75,7 @@ class ReplicaStatistics:
 
     sent_batches: int = 0
     sent_contexts: int = 0
+    waiting_contexts: int = 0
     merged_contexts: int = 0
     reloads: int = 0
     rejected: int = 0
@@ -161,6 +164,7 @@ class Replica:
         with self._lock:
             return replace(
                 self._statistics,
+                waiting_contexts=self._backlog.n_contexts + self._outbox.n_waiting,
                 resent_batches=self._outbox.n_resent,
                 lost_contexts=self._outbox.n_lost,
                 dropped_contexts=self._backlog.n_dropped,
@@ -212,7 +216,8 @@ class Replica:
             self._receive()
         except Exception as error:
             if self._failures_in_a_row == 0:
-                logger.warning("statistics store: %s; decoding goes on with local statistics", error)
+                is_fault_of_ours = not isinstance(error, StoreError)
+                logger.warning("%s; decoding goes on with local statistics", error, exc_info=is_fault_of_ours)
             self._failures_in_a_row = min(self._failures_in_a_row + 1, 16)
             with self._lock:
                 self._count(failures=1)
