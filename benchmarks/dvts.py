@@ -26,6 +26,7 @@ from tts_orch.bench.intervals import ratio_interval
 from tts_orch.config import EngineConfig, LawConfig
 from tts_orch.engine.target import load_target
 from tts_orch.engine.threads import n_threads
+from tts_orch.placement_config import PlacementConfig
 from tts_orch.records import Problem, SearchResult
 from tts_orch.reward_config import RewardConfig
 from tts_orch.tasks.problems import read_problems
@@ -129,8 +130,14 @@ def main() -> None:
             name: opened.enter_context(
                 Orchestrator(
                     engine=EngineConfig(
-                        target=arguments.target, drafter=drafter, max_batch=arguments.n, kv_memory_gib=1.0
+                        target=arguments.target,
+                        drafter=drafter,
+                        max_batch=arguments.n,
+                        kv_memory_gib=1.0,
+                        threads=n_threads(),
                     ),
+                    workers=1,
+                    placement=PlacementConfig(cpus_per_worker=1 / len(_VARIANTS)),  # they take turns on all cores
                     template=arguments.template,
                     reward=reward,
                 )
