@@ -32,7 +32,7 @@ class Likelihood:
     output: nn.Module
 
     def of(self, rows: Sequence[Row], top: torch.Tensor) -> torch.Tensor:
-        """Return `[n, N_LIKELIHOODS]` for the new segments of all rows.
+        """Return `[n, N_LIKELIHOODS]` in float32 for the new segments of all rows.
 
         Segments that nobody reads, such as the prompt, have zeros of their own and leave what is so far as it is.
 
@@ -43,14 +43,14 @@ class Likelihood:
         before = [states for row, its_top in zip(rows, top, strict=True) for states in _before(row, its_top)]
         segments = [segment for row in rows for segment in row.new]
         read = [number for number, segment in enumerate(segments) if segment.is_read]
-        log_probs = [top.new_zeros(1)] * len(segments)
+        log_probs = [top.new_zeros(1, dtype=torch.float32)] * len(segments)
         if read:
             token_ids = [torch.tensor(segments[number].token_ids, device=top.device) for number in read]
             found = self._log_probs(torch.cat([before[number] for number in read]), torch.cat(token_ids))
             for number, of_segment in zip(read, found.split([len(ids) for ids in token_ids]), strict=True):
                 log_probs[number] = of_segment
         of_segments = iter(log_probs)
-        return torch.stack([numbers for row in rows for numbers in _numbers(row, of_segments)]).to(top.dtype)
+        return torch.stack([numbers for row in rows for numbers in _numbers(row, of_segments)])
 
     def _log_probs(self, states: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
         """Return `[n]` log-probabilities of tokens behind states, in portions: a row of logits is as wide as the vocabulary."""
