@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any, Final, Literal, TypeAlias
+from typing import Any, Final, Literal
 
 import torch
 from pydantic import Field
@@ -14,17 +14,14 @@ from torch import nn
 
 from tts_orch.atomic_file import write_atomically
 from tts_orch.errors import ConfigError, first_line
+from tts_orch.reward_config import Reads
 from tts_orch.rewards.likelihood import N_LIKELIHOODS
 from tts_orch.settings import Settings
 
-__all__ = ["HeadConfig", "ProcessHead", "Reads", "n_inputs", "read_head", "write_head"]
+__all__ = ["HeadConfig", "ProcessHead", "n_inputs", "read_head", "write_head"]
 
 _CONFIG: Final = "config.json"
 _WEIGHTS: Final = "head.safetensors"
-
-
-Reads: TypeAlias = Literal["hidden_state", "likelihood", "both"]
-"""The base model's hidden state at the end of a step, how likely it finds the step and all before it, or one behind the other."""
 
 
 def n_inputs(reads: Reads, hidden_size: int) -> int:

@@ -12,11 +12,11 @@ from transformers import AutoModel, AutoModelForCausalLM, PreTrainedModel
 from tts_orch.engine.model_files import locate
 from tts_orch.errors import ConfigError
 from tts_orch.records import Problem
-from tts_orch.reward_config import RewardConfig
+from tts_orch.reward_config import Reads, RewardConfig
 from tts_orch.rewards.cut_model import checked_layer, cut_to_layer
 from tts_orch.rewards.likelihood import Likelihood
 from tts_orch.rewards.model_loading import load_model
-from tts_orch.rewards.process_head import HeadConfig, Reads, read_head
+from tts_orch.rewards.process_head import HeadConfig, read_head
 from tts_orch.rewards.segment_model import PromptForm, SegmentModel
 from tts_orch.rewards.segments import Segment, Tokenizer
 from tts_orch.rewards.step_encoding import encode_steps

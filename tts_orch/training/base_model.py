@@ -15,10 +15,11 @@ from tts_orch.config import EngineConfig
 from tts_orch.engine.model_files import locate, weights_id
 from tts_orch.engine.model_options import device_named, dtype_named
 from tts_orch.errors import TargetError, first_line
+from tts_orch.reward_config import Reads
 from tts_orch.rewards.likelihood import Likelihood
 from tts_orch.rewards.model_loading import readable_positions
 from tts_orch.rewards.prefix_scorer import PrefixScorer
-from tts_orch.rewards.process_head import Reads, n_inputs
+from tts_orch.rewards.process_head import n_inputs
 from tts_orch.rewards.segments import Segment
 from tts_orch.rewards.trained_head import readable_model
 

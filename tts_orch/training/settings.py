@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from tts_orch.config import EngineConfig, LawConfig
 from tts_orch.errors import ConfigError
-from tts_orch.rewards.process_head import Reads
+from tts_orch.reward_config import Reads
 from tts_orch.settings import Settings
 
 __all__ = ["HeadSettings", "RewardTrainingConfig", "RolloutSettings"]
