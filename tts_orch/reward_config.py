@@ -29,11 +29,12 @@ RewardKind: TypeAlias = Literal[
 OWN_KINDS: Final = ("self_certainty", "likelihood")
 """Kinds that are the target's own word for it, and need nothing but what it sampled."""
 
-Reads: TypeAlias = Literal["hidden_state", "likelihood", "both"]
-"""What a trained head reads of a step: the base model's hidden state at the end of a step, how likely it finds the step and all before it, or one behind the other."""
-
 WITHOUT_MODEL: Final = ("callable", "code_tests", *OWN_KINDS)
 """Kinds that read no tokens and have no use for a GPU."""
+
+Reads: TypeAlias = Literal["hidden_state", "likelihood", "both"]
+"""What a trained head reads of a step: the base model's hidden state at its end, how likely the model finds the step and all
+before it, or one behind the other."""
 
 
 class RewardConfig(Settings):

@@ -66,7 +66,7 @@ class SearchContext(Protocol):
 
     @property
     def has_rewards(self) -> bool:
-        """Whether there is a reward model, or the target's certainty in its place, to `score` with."""
+        """Whether there is a reward model, or the target's own word in its place, to `score` with."""
         ...
 
     async def append(self, prefix: Prefix, text: str) -> Prefix:

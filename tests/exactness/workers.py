@@ -12,16 +12,33 @@ from tts_orch.store.memory import MemoryStore
 from tts_orch.store.replica import Replica
 
 
-class Workers:
-    """Takes requests in turn; after every step what the drafters learned goes through one store.
+class DecodersInTurn:
+    """Takes requests in turn."""
+
+    def __init__(self, decoders: Sequence[Decoder]) -> None:
+        self._decoders = decoders
+        self._turns = itertools.cycle(decoders)
+
+    @property
+    def is_idle(self) -> bool:
+        return all(decoder.is_idle for decoder in self._decoders)
+
+    def submit(self, request: DecodeRequest) -> None:
+        next(self._turns).submit(request)
+
+    def step(self) -> list[Chunk]:
+        return [chunk for decoder in self._decoders for chunk in decoder.step()]
+
+
+class Workers(DecodersInTurn):
+    """After every step what the drafters learned goes through one store.
 
     The replicas' own threads end at once: exchanges are made here, so that every run is the same.
     """
 
     def __init__(self, decoders: Sequence[Decoder]) -> None:
+        super().__init__(decoders)
         store = MemoryStore()
-        self._decoders = decoders
-        self._turns = itertools.cycle(decoders)
         self.replicas = [
             Replica(
                 decoder.drafter,
@@ -36,15 +53,8 @@ class Workers:
         for replica in self.replicas:
             replica.close()
 
-    @property
-    def is_idle(self) -> bool:
-        return all(decoder.is_idle for decoder in self._decoders)
-
-    def submit(self, request: DecodeRequest) -> None:
-        next(self._turns).submit(request)
-
     def step(self) -> list[Chunk]:
-        chunks = [chunk for decoder in self._decoders for chunk in decoder.step()]
+        chunks = super().step()
         for replica in self.replicas:
             replica.apply()
             replica._exchange()

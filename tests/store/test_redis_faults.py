@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from tests.exactness.decoding import decode, new_decoder, prompt, request, toy_target
+from tests.exactness.workers import DecodersInTurn
 from tests.store.conftest import ServerStarter
 from tests.store.deltas import learn
 from tests.store.redis_servers import Server
@@ -20,7 +21,7 @@ from tts_orch.engine.threads import set_threads
 from tts_orch.errors import StoreError
 from tts_orch.policies.drafting.stand import Stand
 from tts_orch.policies.drafting.tree_file import default_tree
-from tts_orch.records import Chunk, DecodeRequest, SamplingParams
+from tts_orch.records import Chunk, SamplingParams
 from tts_orch.store.base import LogRead
 from tts_orch.store.redis_client import RedisClient
 from tts_orch.store.redis_keys import ScopeKeys
@@ -233,33 +234,25 @@ def test_absent_at_first(start_server: ServerStarter) -> None:
         step_until(agree(workers, expected), *workers)
 
 
-class FailingWorkers:
+class FailingWorkers(DecodersInTurn):
     """Two decoders in turn, over a server to which something happens before each step."""
 
     def __init__(self, server: Server | None, happenings: Iterator[Callable[[], object]]) -> None:
         self._happenings = happenings
         config = DraftingConfig(table_entries=1 << 12)
         stands = [Stand(config, default_tree(), vocabulary_size=1 << 31, records_deltas=True) for _ in range(2)]
-        self._decoders = [new_decoder(toy_target(), stand) for stand in stands]
-        self._turns = itertools.cycle(self._decoders)
+        super().__init__([new_decoder(toy_target(), stand) for stand in stands])
         self.replicas = (
             [Replica(stand, WatchedLog(server), str(i), interval_s=0.002) for i, stand in enumerate(stands)]
             if server
             else []
         )
 
-    @property
-    def is_idle(self) -> bool:
-        return all(decoder.is_idle for decoder in self._decoders)
-
-    def submit(self, one: DecodeRequest) -> None:
-        next(self._turns).submit(one)
-
     def step(self) -> list[Chunk]:
         next(self._happenings)()
         for replica in self.replicas:
             replica.apply()
-        return [chunk for decoder in self._decoders for chunk in decoder.step()]
+        return super().step()
 
 
 @pytest.mark.parametrize("server_program", ["redis"], indirect=True)  # for time's sake

@@ -15,12 +15,11 @@ from tts_orch.cli.context_table import Texts, context_table, texts_of
 from tts_orch.config import StoreConfig
 from tts_orch.errors import ConfigError
 from tts_orch.policies.drafting.context_delta import ContextDelta, coalesce
-from tts_orch.store.folding import fold, read_all
+from tts_orch.store.folding import read_buckets
 from tts_orch.store.redis_client import RedisClient
 from tts_orch.store.redis_log import RedisLog
 from tts_orch.store.redis_scopes import ScopeSize, all_scopes, drop, measure
 from tts_orch.store.statistics_file import StatisticsFile, export_statistics, import_scope
-from tts_orch.store.wire import unpack_all
 from tts_orch.store_address import StoreAddress
 
 __all__ = ["clear_scopes", "export_scopes", "import_scopes", "print_statistics"]
@@ -52,9 +51,8 @@ def _add_scope(table: Table, client: RedisClient, scope: str, n_top: int, texts:
 
 
 def _contents(client: RedisClient, scope: str) -> ContextDelta:
-    snapshot, end = read_all(RedisLog(client, ttl_s=0), scope)
-    contexts, _n_broken = unpack_all(end.blobs)
-    return coalesce(list(fold(snapshot.blobs, contexts)))
+    buckets, _sequences = read_buckets(RedisLog(client, ttl_s=0), scope)
+    return coalesce(list(buckets))
 
 
 def _row(contexts: ContextDelta, size: ScopeSize) -> tuple[str, ...]:

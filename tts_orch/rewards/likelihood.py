@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Final
 
 import torch
 from torch import nn
 
 from tts_orch.rewards.padded_batch import Row
+from tts_orch.rewards.prefix_memory import KeptSegment
 
 __all__ = ["N_LIKELIHOODS", "Likelihood"]
 
@@ -40,6 +41,11 @@ class Likelihood:
             rows: solutions of a forward.
             top: `[B, N, hidden]` outputs of the last layer at their new tokens.
         """
+        log_probs = iter(self._of_segments(rows, top))
+        return torch.cat([_numbers(row.kept, list(islice(log_probs, len(row.new)))) for row in rows])
+
+    def _of_segments(self, rows: Sequence[Row], top: torch.Tensor) -> list[torch.Tensor]:
+        """Return the log-probabilities of each new segment's tokens, a zero for segments that nobody reads."""
         before = [states for row, its_top in zip(rows, top, strict=True) for states in _before(row, its_top)]
         segments = [segment for row in rows for segment in row.new]
         read = [number for number, segment in enumerate(segments) if segment.is_read]
@@ -49,8 +55,7 @@ class Likelihood:
             found = self._log_probs(torch.cat([before[number] for number in read]), torch.cat(token_ids))
             for number, of_segment in zip(read, found.split([len(ids) for ids in token_ids]), strict=True):
                 log_probs[number] = of_segment
-        of_segments = iter(log_probs)
-        return torch.stack([numbers for row in rows for numbers in _numbers(row, of_segments)])
+        return log_probs
 
     def _log_probs(self, states: torch.Tensor, token_ids: torch.Tensor) -> torch.Tensor:
         """Return `[n]` log-probabilities of tokens behind states, in portions: a row of logits is as wide as the vocabulary."""
@@ -66,10 +71,10 @@ def _before(row: Row, top: torch.Tensor) -> list[torch.Tensor]:
     return [behind[start:end] for start, end in pairwise([0, *row.ends])]
 
 
-def _numbers(row: Row, log_probs: Iterator[torch.Tensor]) -> Iterator[torch.Tensor]:
-    """Yield the numbers of a row's new segments, which take up what is so far where the kept ones end."""
-    kept = row.kept[-1].likelihood if row.kept else None
-    total, least = (0.0, 0.0) if kept is None else kept[-2:].tolist()
-    for _, of_segment in zip(row.new, log_probs, strict=False):
-        total, least = total + float(of_segment.sum()), min(least, float(of_segment.min()))
-        yield of_segment.new_tensor([float(of_segment.mean()), float(of_segment.min()), total, least])
+def _numbers(kept: Sequence[KeptSegment], log_probs: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return `[n, N_LIKELIHOODS]` of a row's new segments, which take up what is so far where the kept ones end."""
+    before = kept[-1].likelihood if kept else None
+    so_far = log_probs[0].new_zeros(2) if before is None else before[-2:]
+    means, least, sums = (torch.stack(list(map(of, log_probs))) for of in (torch.mean, torch.min, torch.sum))
+    totals = torch.cat([so_far[:1], sums]).cumsum(0)[1:]
+    return torch.stack([means, least, totals, torch.cat([so_far[1:], least]).cummin(0).values[1:]], 1)

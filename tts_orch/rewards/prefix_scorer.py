@@ -123,12 +123,13 @@ class PrefixScorer:
         top = output.last_hidden_state
         if self._likelihood is None:
             return [_Computed(score) for score in self._scores(_states_at(top, rows))]
-        likelihoods = self._likelihood.of(rows, top)
-        inputs = [likelihoods]
-        if self._likelihood.layer is not None:
-            inputs.insert(0, _states_at(output.hidden_states[self._likelihood.layer], rows))
+        layer, likelihoods = self._likelihood.layer, self._likelihood.of(rows, top)
+        hidden = [] if layer is None else [_states_at(output.hidden_states[layer], rows)]
         tops = (its_top[end - 1].clone() for row, its_top in zip(rows, top, strict=True) for end in row.ends)
-        return [_Computed(*one) for one in zip(self._scores(torch.cat(inputs, 1)), tops, likelihoods, strict=True)]
+        return [
+            _Computed(*one)
+            for one in zip(self._scores(torch.cat([*hidden, likelihoods], 1)), tops, likelihoods, strict=True)
+        ]
 
     def _scores(self, inputs: torch.Tensor) -> list[float]:
         scores: list[float] = self._readout(inputs).double().tolist()

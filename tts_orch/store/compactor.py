@@ -9,10 +9,11 @@ import logging
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 from tts_orch.errors import StoreError
+from tts_orch.store.counters import counted
 from tts_orch.store.redis_client import RedisClient
 from tts_orch.store.redis_folding import fold_log
 from tts_orch.store.redis_keys import ALL_LOGS, ScopeKeys
@@ -149,5 +150,4 @@ class Compactor:
         return n_new * size_bytes > n_entries * least_bytes
 
     def _count(self, **more: int) -> None:
-        values = {name: getattr(self.statistics, name) + n for name, n in more.items()}
-        self.statistics = replace(self.statistics, **values)
+        self.statistics = counted(self.statistics, **more)

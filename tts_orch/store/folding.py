@@ -15,7 +15,7 @@ from tts_orch.policies.drafting.context_delta import KEPT, ContextDelta, coalesc
 from tts_orch.store.base import Snapshot, StatisticsLog
 from tts_orch.store.wire import MOST_OBSERVATIONS, unpack_all
 
-__all__ = ["BUCKET_CONTEXTS", "LogEnd", "fold", "read_all", "read_end"]
+__all__ = ["BUCKET_CONTEXTS", "LogEnd", "fold", "read_all", "read_buckets", "read_end"]
 
 BUCKET_CONTEXTS: Final = 1024
 """Contexts that a bucket has at most: some 64 KiB."""
@@ -55,6 +55,17 @@ def read_all(log: StatisticsLog, scope: str) -> tuple[Snapshot, LogEnd]:
         if end is not None:
             return snapshot, end
     raise StoreError(f"store: the log of {scope!r} is trimmed faster than it can be read")
+
+
+def read_buckets(log: StatisticsLog, scope: str) -> tuple[Iterator[ContextDelta], Mapping[str, int]]:
+    """Return the contexts of a scope as buckets that have none in common, and the last sequence number in them by writer.
+
+    Raises:
+        StoreError: as `read_all`.
+    """
+    snapshot, end = read_all(log, scope)
+    contexts, _n_broken = unpack_all(end.blobs)
+    return fold(snapshot.blobs, contexts), end.sequences
 
 
 def read_end(log: StatisticsLog, scope: str, snapshot: Snapshot, max_bytes: float = math.inf) -> LogEnd | None:

@@ -17,6 +17,7 @@ from tts_orch.errors import StoreError
 from tts_orch.policies.drafting.context_delta import ScopeDelta
 from tts_orch.store.backlog import Backlog
 from tts_orch.store.base import StatisticsLog
+from tts_orch.store.counters import counted
 from tts_orch.store.inbox import Inbox
 from tts_orch.store.outbox import Batch, Outbox
 from tts_orch.store.reader import News, ScopeReader
@@ -285,5 +286,4 @@ class Replica:
             self._wake.set()  # there may be more
 
     def _count(self, **more: int) -> None:
-        values = {name: getattr(self._statistics, name) + n for name, n in more.items()}
-        self._statistics = replace(self._statistics, **values)
+        self._statistics = counted(self._statistics, **more)

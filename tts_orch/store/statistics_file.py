@@ -22,8 +22,8 @@ from tts_orch.errors import ConfigError, StoreError
 from tts_orch.policies.drafting.context_delta import ContextDelta
 from tts_orch.settings import Settings
 from tts_orch.store.base import StatisticsLog
-from tts_orch.store.folding import fold, read_all
-from tts_orch.store.wire import pack, unpack, unpack_all
+from tts_orch.store.folding import read_all, read_buckets
+from tts_orch.store.wire import pack, unpack
 
 __all__ = ["ScopeRecord", "StatisticsFile", "export_statistics", "import_scope"]
 
@@ -78,10 +78,9 @@ def export_statistics(log: StatisticsLog, scopes: Iterable[str], path: Path) -> 
 
 
 def _write_scope(archive: ZipFile, name: str, log: StatisticsLog, scope: str) -> ScopeRecord:
-    snapshot, end = read_all(log, scope)
-    contexts, _n_broken = unpack_all(end.blobs)
+    buckets, sequences = read_buckets(log, scope)
     n_parts = n_contexts = n_observations = 0
-    for bucket in fold(snapshot.blobs, contexts):
+    for bucket in buckets:
         archive.writestr(f"{name}/{n_parts}", pack(bucket))
         n_parts += 1
         n_contexts += bucket.n_contexts
@@ -91,7 +90,7 @@ def _write_scope(archive: ZipFile, name: str, log: StatisticsLog, scope: str) ->
         n_contexts=n_contexts,
         n_observations=n_observations,
         n_parts=n_parts,
-        sequences=dict(end.sequences),
+        sequences=dict(sequences),
     )
 
 

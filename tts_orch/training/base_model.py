@@ -30,10 +30,10 @@ _FILES: Final = ["*.json", "*.safetensors", "*.model", "*.txt"]
 
 
 class BaseModel:
-    """A base model up to the layer that is read.
+    """A base model up to the layer that is read, or whole where likelihoods are.
 
     Args:
-        model: without its output layer, in evaluation mode.
+        model: in evaluation mode; its output layer is called by `likelihood` alone.
         reads: what is read.
         likelihood: measures likelihoods where they are.
 
