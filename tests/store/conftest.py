@@ -12,6 +12,8 @@ import pytest
 
 from tests.store.deltas import knowledge, learn, sharing_stand
 from tests.store.redis_servers import Server, find_server
+from tts_orch.store.redis_client import RedisClient
+from tts_orch.store.redis_log import RedisLog
 
 
 class ServerStarter(Protocol):
@@ -61,3 +63,15 @@ def start_server(server_program: str, server_folder: Path) -> Iterator[ServerSta
 def server(start_server: ServerStarter) -> Server:
     """A server of either kind, with nothing in it."""
     return start_server()
+
+
+@pytest.fixture
+def client(server: Server) -> RedisClient:
+    """A connection to the server."""
+    return server.client()
+
+
+@pytest.fixture
+def log(client: RedisClient) -> RedisLog:
+    """The log in the server, whose scopes stay."""
+    return RedisLog(client, ttl_s=0)
