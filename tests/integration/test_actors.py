@@ -104,6 +104,7 @@ def test_a_method_of_the_users_own() -> None:
 
 
 def test_an_interrupt_ends_the_search_and_leaves_a_usable_orchestrator() -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell starts jobs in the background without it
     problems = [Problem(str(i), "seven") for i in range(500)]
     with orchestrator(delay_s=0.05) as session:
         threading.Timer(1.0, signal.raise_signal, [signal.SIGINT]).start()
