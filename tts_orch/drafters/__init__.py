@@ -1,0 +1,1 @@
+"""Neural drafters: small networks that continue a target's text."""
