@@ -23,7 +23,7 @@ from tts_orch.method_config import MethodConfig, ParticleFiltering
 from tts_orch.policies.search import find_policy
 from tts_orch.records import SearchResult
 from tts_orch.rewards.base import Solution, StepScores
-from tts_orch.rewards.own_scores import certainty_scores
+from tts_orch.rewards.own_scores import certainty_scores, likelihood_scores
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -118,3 +118,16 @@ def test_steps_are_scored_by_the_certainty_of_their_own_tokens(method: MethodCon
         n_steps = {"dvts": len(candidate.path) - 1, "particle_filtering": candidate.path[0] + 1, "best_of_n": 1}
         assert len(candidate.step_scores) == n_steps[method.name]
     assert method is BEST or max(len(candidate.step_scores) for candidate in result.candidates) > 1
+
+
+@pytest.mark.parametrize("method", [METHOD, PARTICLES, BEST])
+def test_steps_are_scored_by_the_likelihood_of_all_tokens_up_to_their_end(method: MethodConfig) -> None:
+    def services(controller: SearchController) -> SearchServices:
+        return replace(services_of(controller), own_scores=likelihood_scores)
+
+    plan = plan_of(method.n, policy=policy_of(method))
+    result = run(searched(PROBLEM, plan, LocalVerifier("a"), services=services))
+    assert result.answer is not None
+    for candidate in result.candidates:
+        likelihood = np.exp(-np.mean(candidate.token_ids))  # the toy's log-probabilities are minus its tokens
+        assert candidate.step_scores[-1] == pytest.approx(likelihood, rel=1e-4, abs=0)

@@ -10,6 +10,7 @@ import torch
 from transformers import LlamaConfig, LlamaModel
 
 from tests.toys import TOY_MODELS
+from tts_orch.engine.output_layer import OutputLayer
 from tts_orch.rewards.likelihood import Likelihood
 from tts_orch.rewards.prefix_memory import KeptSegment, PrefixMemory, prefix_keys
 from tts_orch.rewards.prefix_scorer import PrefixScorer
@@ -118,16 +119,18 @@ def test_a_tail_is_part_of_what_is_kept(backbone: LlamaModel) -> None:
     assert prefix_keys(with_tail)[-1] != prefix_keys(without)[-1]
 
 
+@pytest.mark.parametrize("architecture", ["llama", "gemma2"])  # the second caps its logits
 @pytest.mark.parametrize("kv_bytes", [0, 2**30])
-def test_likelihoods_are_those_of_a_stock_forward(kv_bytes: int) -> None:
-    model = TOY_MODELS["llama"](torch.float32)
+def test_likelihoods_are_those_of_a_stock_forward(kv_bytes: int, architecture: str) -> None:
+    model = TOY_MODELS[architecture](torch.float32)
+    model.config.sliding_window = 64  # what is read at once must fit into it
     seen: list[torch.Tensor] = []
 
     def note(states: torch.Tensor) -> torch.Tensor:
         seen.extend(states)
         return torch.zeros(len(states))
 
-    likelihood = Likelihood(layer=1, output=model.get_output_embeddings())
+    likelihood = Likelihood(layer=1, output=OutputLayer(model))
     scorer = PrefixScorer(model.base_model, note, kv_bytes=kv_bytes, likelihood=likelihood)
     solution = segments(5, [4, 3, 1, 6])
     scorer.read([solution[:-2]])  # the rest goes on from what is kept, its first token too
@@ -152,6 +155,13 @@ def test_likelihoods_are_those_of_a_stock_forward(kv_bytes: int) -> None:
 
 def kept(n_tokens: int) -> KeptSegment:
     return KeptSegment((torch.zeros(2, 1, n_tokens, 1),), None)  # 8 bytes a token
+
+
+def test_all_that_is_kept_counts() -> None:
+    memory = PrefixMemory(capacity_bytes=100)
+    layers = (torch.zeros(2, 1, 1, 1),)
+    memory.keep([b"a"], [KeptSegment(layers, None, top=torch.zeros(4), likelihood=torch.zeros(2))])
+    assert memory.n_bytes == 8 + 16 + 8
 
 
 def test_the_least_recently_used_go_first_and_never_what_others_stand_on() -> None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import islice, pairwise
 from typing import Final
 
 import torch
-from torch import nn
 
 from tts_orch.rewards.padded_batch import Row
 from tts_orch.rewards.prefix_memory import KeptSegment
@@ -26,11 +25,11 @@ class Likelihood:
 
     Attributes:
         layer: whose hidden states the head reads before this, counted from the embeddings; None where it reads none.
-        output: the model's output layer.
+        output: from outputs of the last layer to logits, as the model has them.
     """
 
     layer: int | None
-    output: nn.Module
+    output: Callable[[torch.Tensor], torch.Tensor]
 
     def of(self, rows: Sequence[Row], top: torch.Tensor) -> torch.Tensor:
         """Return `[n, N_LIKELIHOODS]` in float32 for the new segments of all rows.

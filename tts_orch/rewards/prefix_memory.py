@@ -38,8 +38,9 @@ class KeptSegment:
 
     @property
     def n_bytes(self) -> int:
-        """Memory of the keys and values."""
-        return sum(layer.nbytes for layer in self.layers)
+        """Memory of all that is kept."""
+        others = (self.top, self.likelihood)
+        return sum(kept.nbytes for kept in (*self.layers, *others) if kept is not None)
 
 
 def prefix_keys(segments: Sequence[Segment]) -> list[bytes]:

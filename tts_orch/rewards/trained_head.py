@@ -10,6 +10,7 @@ import torch
 from transformers import AutoModel, AutoModelForCausalLM, PreTrainedModel
 
 from tts_orch.engine.model_files import locate
+from tts_orch.engine.output_layer import OutputLayer
 from tts_orch.errors import ConfigError
 from tts_orch.records import Problem
 from tts_orch.reward_config import Reads, RewardConfig
@@ -81,12 +82,11 @@ def readable_model(model: PreTrainedModel, layer: int, reads: Reads) -> tuple[Pr
         reads: what is read.
 
     Raises:
-        ConfigError: it has no such layer, or no output layer.
+        ConfigError: it has no such layer.
+        TargetError: it has no output layer that its likelihoods could be read from.
     """
     backbone = cast(PreTrainedModel, model.base_model)
     if reads == "hidden_state":
         return cut_to_layer(backbone, layer), None
-    output = model.get_output_embeddings()
-    if output is None:
-        raise ConfigError("reads: the base model has no output layer; train the head on hidden_state")
-    return backbone, Likelihood(checked_layer(backbone, layer) if reads == "both" else None, output)
+    layer_read = checked_layer(backbone, layer) if reads == "both" else None
+    return backbone, Likelihood(layer_read, OutputLayer(model, "the base model"))
