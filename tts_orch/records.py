@@ -229,6 +229,8 @@ class DecodeRequest:
         step: where the trajectory may end before its solution does; None samples it whole.
         step_start: absolute position at which the step began; before `len(token_ids)` where a lost worker had begun it.
         confidences: token confidences from `step_start` on that are known already.
+        domain: label of the problem, empty if it has none.
+        drafter: member of a composed drafter that drafts for it, empty where the composition chooses.
     """
 
     candidate_id: str
@@ -244,6 +246,8 @@ class DecodeRequest:
     step: StepRule | None = None
     step_start: int | None = None
     confidences: tuple[float, ...] = ()
+    domain: str = ""
+    drafter: str = ""
 
 
 @dataclass(frozen=True, slots=True)

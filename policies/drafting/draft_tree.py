@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Final, Protocol, TypeAlias, runtime_checkable
+from typing import Any, Final, Protocol, TypeAlias, runtime_checkable
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,18 +18,24 @@ from tts_orch.records import FloatArray, IntArray, SamplingParams
 
 __all__ = [
     "DRAFTS_A_STEP",
+    "AsynchronousDrafter",
     "DraftLaws",
     "DraftTree",
     "Drafter",
+    "Features",
     "Growth",
     "RankedSlots",
     "SlotSource",
     "TrajectoryId",
     "TrajectoryStart",
     "VerifiedStep",
+    "WithoutFeatures",
 ]
 
 TrajectoryId: TypeAlias = str
+
+Features: TypeAlias = Any
+"""`[m, d]` hidden states of the target as an array of its tensor library, on its device; policies only hand them on."""
 
 DRAFTS_A_STEP: Final = 1024
 """More nodes than any tree has, root included."""
@@ -157,6 +163,8 @@ class TrajectoryStart:
             node, after `n` trees of the trajectory were drawn before.
         law: sampling law of the run.
         is_keyed: whether verification is keyed.
+        domain: label of the problem, empty if it has none.
+        drafter: member of a composed drafter that was assigned to the trajectory, empty for none.
     """
 
     trajectory: TrajectoryId
@@ -165,6 +173,8 @@ class TrajectoryStart:
     seed: int
     law: SamplingParams
     is_keyed: bool = True
+    domain: str = ""
+    drafter: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -251,6 +261,14 @@ class Drafter(Protocol):
         """Whether `observe_prompt` wants the target's laws, which cost a row of the LM head each, or only the text."""
         ...
 
+    @property
+    def feature_layers(self) -> tuple[int, ...]:
+        """Hidden states of the target that it wants, concatenated in this order; none if empty.
+
+        0 are the embeddings, n is the output of the n-th layer, -1 what the LM head reads.
+        """
+        ...
+
     def start(self, start: TrajectoryStart) -> None:
         """Begin a trajectory."""
         ...
@@ -260,7 +278,10 @@ class Drafter(Protocol):
         ...
 
     def slots(self, trajectories: Sequence[TrajectoryId]) -> SlotSource:
-        """Return the slots of these trajectories at their committed positions."""
+        """Return the slots of these trajectories at their committed positions.
+
+        Before that it was told the features, if it wants any, of all these positions but the last one's, the root's.
+        """
         ...
 
     def observe_prompt(
@@ -276,6 +297,16 @@ class Drafter(Protocol):
         """
         ...
 
+    def observe_features(self, trajectory: TrajectoryId, start: int, features: Features) -> None:
+        """Take the features of committed positions `start`, `start + 1`, ...: in order, each position once.
+
+        Args:
+            trajectory: its id.
+            start: the first of these positions.
+            features: `[m, d]`, d over all `feature_layers`.
+        """
+        ...
+
     def observe(self, steps: Sequence[VerifiedStep]) -> None:
         """Learn from the verify steps of one pass, one a trajectory, and advance these by their committed tokens."""
         ...
@@ -287,3 +318,28 @@ class Drafter(Protocol):
     def close_scope(self, scope: str) -> None:
         """Drop the statistics of a scope that will not be used again."""
         ...
+
+
+@runtime_checkable
+class AsynchronousDrafter(Drafter, Protocol):
+    """A drafter that can work on proposals while its caller does something else."""
+
+    def request(self, trajectories: Sequence[TrajectoryId]) -> None:
+        """Ask for proposals at the committed positions of these trajectories; told of their features as for `slots`.
+
+        The next `slots` of the same trajectories waits for them and collects them. In between nothing is committed to
+        these trajectories, but some of them may be closed; then `slots` has the others.
+        """
+        ...
+
+
+class WithoutFeatures:
+    """What a `Drafter` inherits that reads nothing of the target's hidden states."""
+
+    @property
+    def feature_layers(self) -> tuple[int, ...]:
+        """None."""
+        return ()
+
+    def observe_features(self, trajectory: TrajectoryId, start: int, features: Features) -> None:
+        """Do nothing: nobody calls it, for want of layers."""

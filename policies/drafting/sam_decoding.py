@@ -14,7 +14,14 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from tts_orch.policies.drafting.draft_tree import Drafter, DraftTree, TrajectoryId, TrajectoryStart, VerifiedStep
+from tts_orch.policies.drafting.draft_tree import (
+    Drafter,
+    DraftTree,
+    Features,
+    TrajectoryId,
+    TrajectoryStart,
+    VerifiedStep,
+)
 from tts_orch.policies.drafting.suffix_automaton import Match, SuffixAutomaton
 from tts_orch.records import FloatArray, IntArray
 
@@ -110,6 +117,11 @@ class SamDecoding:
         """Whether the fallback wants the laws of prompts."""
         return self._fallback.learns_prompt_laws
 
+    @property
+    def feature_layers(self) -> tuple[int, ...]:
+        """Those of the fallback."""
+        return self._fallback.feature_layers
+
     def start(self, start: TrajectoryStart) -> None:
         """Begin a trajectory."""
         texts = self._automaton(start.scope)
@@ -136,6 +148,10 @@ class SamDecoding:
     def observe_prompt(self, trajectory: TrajectoryId, start: int, law_ids: IntArray, law_probs: FloatArray) -> None:
         """Pass the laws of a prefill on to the fallback."""
         self._fallback.observe_prompt(trajectory, start, law_ids, law_probs)
+
+    def observe_features(self, trajectory: TrajectoryId, start: int, features: Features) -> None:
+        """Pass features on to the fallback."""
+        self._fallback.observe_features(trajectory, start, features)
 
     def observe(self, steps: Sequence[VerifiedStep]) -> None:
         """Append the committed tokens, and tell the fallback."""

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from tts_orch.config import DraftingConfig
 from tts_orch.policies.drafting.context_delta import ScopeDelta
 from tts_orch.policies.drafting.delta_recorder import DeltaRecorder
-from tts_orch.policies.drafting.draft_tree import TrajectoryId, TrajectoryStart, VerifiedStep
+from tts_orch.policies.drafting.draft_tree import TrajectoryId, TrajectoryStart, VerifiedStep, WithoutFeatures
 from tts_orch.policies.drafting.joined_steps import join_steps
 from tts_orch.policies.drafting.law_rows import processed_rows
 from tts_orch.policies.drafting.ngram_table import NgramTable
@@ -27,7 +27,7 @@ from tts_orch.records import FloatArray, IntArray, SamplingParams
 __all__ = ["Stand"]
 
 
-class Stand:
+class Stand(WithoutFeatures):
     """A `Drafter` with one table for all scopes.
 
     Args:

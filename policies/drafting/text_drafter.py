@@ -13,7 +13,13 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from tts_orch.policies.drafting.draft_tree import DraftTree, TrajectoryId, TrajectoryStart, VerifiedStep
+from tts_orch.policies.drafting.draft_tree import (
+    DraftTree,
+    TrajectoryId,
+    TrajectoryStart,
+    VerifiedStep,
+    WithoutFeatures,
+)
 from tts_orch.records import FloatArray, IntArray
 
 __all__ = ["TextDrafter", "TextModel"]
@@ -31,7 +37,7 @@ class TextModel(Protocol):
         ...
 
 
-class TextDrafter(ABC):
+class TextDrafter(WithoutFeatures, ABC):
     """A `Drafter` that asks one `TextModel` a trajectory."""
 
     learns_from_rejected = False
@@ -62,7 +68,7 @@ class TextDrafter(ABC):
         """Return the slots of these trajectories at their committed positions."""
         return _Slots([self._models[trajectory] for trajectory in trajectories])
 
-    def observe_prompt(self, trajectory: TrajectoryId, start: int, law_ids: IntArray, law_probs: FloatArray) -> None:  # noqa: B027 (right for all of them)
+    def observe_prompt(self, trajectory: TrajectoryId, start: int, law_ids: IntArray, law_probs: FloatArray) -> None:
         """Do nothing: only tokens count here."""
 
     def observe(self, steps: Sequence[VerifiedStep]) -> None:
@@ -74,7 +80,7 @@ class TextDrafter(ABC):
         """Forget a trajectory."""
         self._models.pop(trajectory, None)
 
-    def close_scope(self, scope: str) -> None:  # noqa: B027 (right for most)
+    def close_scope(self, scope: str) -> None:
         """Do nothing, unless trajectories share something."""
 
 

@@ -19,7 +19,13 @@ import numba
 import numpy as np
 from numpy.typing import NDArray
 
-from tts_orch.policies.drafting.draft_tree import DraftTree, TrajectoryId, TrajectoryStart, VerifiedStep
+from tts_orch.policies.drafting.draft_tree import (
+    DraftTree,
+    TrajectoryId,
+    TrajectoryStart,
+    VerifiedStep,
+    WithoutFeatures,
+)
 from tts_orch.policies.drafting.token_buffer import TokenBuffer
 from tts_orch.policies.drafting.tree_shape import TreeShape
 from tts_orch.records import FloatArray, IntArray
@@ -71,7 +77,7 @@ class _Trajectory:
     candidates: IntArray  # [V, 8] of its scope, -1 for none
 
 
-class TokenRecycling:
+class TokenRecycling(WithoutFeatures):
     """A `Drafter` with a matrix of candidates for each scope; `source` is 1, `kind` the rank in the row.
 
     Args:

@@ -7,7 +7,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from tts_orch.policies.drafting.draft_tree import DraftTree, TrajectoryId, TrajectoryStart, VerifiedStep
+from tts_orch.policies.drafting.draft_tree import (
+    DraftTree,
+    Features,
+    TrajectoryId,
+    TrajectoryStart,
+    VerifiedStep,
+)
 from tts_orch.records import FloatArray, IntArray
 
 
@@ -47,6 +53,7 @@ class Told:
     tokens: list[int]
     steps: list[VerifiedStep] = field(default_factory=list)
     prompt_rows: list[int] = field(default_factory=list)
+    features: list[Features] = field(default_factory=list)  # a row a position
     is_closed: bool = False
     n_waiting: int = 0  # drawn trees that were not verified yet
 
@@ -57,6 +64,7 @@ class CheckingDrafter:
     priors = np.full(1, 0.5)
     learns_from_rejected = False
     learns_prompt_laws = True
+    feature_layers: tuple[int, ...] = ()
 
     def __init__(self) -> None:
         self.told: dict[TrajectoryId, Told] = {}
@@ -75,7 +83,9 @@ class CheckingDrafter:
 
     def slots(self, trajectories: Sequence[TrajectoryId]) -> _Slots:
         assert len(set(trajectories)) == len(trajectories)
-        assert not any(self.told[trajectory].is_closed for trajectory in trajectories)
+        for told in map(self.told.__getitem__, trajectories):
+            assert not told.is_closed
+            assert not self.feature_layers or len(told.features) == len(told.tokens) - 1, "features of all but the root"
         return _Slots(self, trajectories)
 
     def observe_prompt(self, trajectory: TrajectoryId, start: int, law_ids: IntArray, law_probs: FloatArray) -> None:
@@ -83,6 +93,14 @@ class CheckingDrafter:
         assert law_ids.shape == law_probs.shape
         assert 0 <= start <= start + len(law_ids) <= len(told.tokens)
         told.prompt_rows += range(start, start + len(law_ids))
+
+    def observe_features(self, trajectory: TrajectoryId, start: int, features: Features) -> None:
+        told = self.told[trajectory]
+        assert self.feature_layers, "nobody asked"
+        assert not told.is_closed
+        assert start == len(told.features), "a gap, or the same again"
+        assert 0 < len(features) <= len(told.tokens) - 1 - start
+        told.features += [row.clone() for row in features]
 
     def observe(self, steps: Sequence[VerifiedStep]) -> None:
         assert len({step.trajectory for step in steps}) == len(steps)

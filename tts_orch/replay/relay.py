@@ -7,7 +7,14 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from tts_orch.policies.drafting.draft_tree import Drafter, SlotSource, TrajectoryId, TrajectoryStart, VerifiedStep
+from tts_orch.policies.drafting.draft_tree import (
+    Drafter,
+    Features,
+    SlotSource,
+    TrajectoryId,
+    TrajectoryStart,
+    VerifiedStep,
+)
 from tts_orch.records import FloatArray, IntArray
 
 __all__ = ["Relay"]
@@ -38,6 +45,11 @@ class Relay:
         """Whether the drafter does."""
         return self._drafter.learns_prompt_laws
 
+    @property
+    def feature_layers(self) -> tuple[int, ...]:
+        """Those of the drafter."""
+        return self._drafter.feature_layers
+
     def start(self, start: TrajectoryStart) -> None:
         """Begin a trajectory."""
         self._drafter.start(start)
@@ -53,6 +65,10 @@ class Relay:
     def observe_prompt(self, trajectory: TrajectoryId, start: int, law_ids: IntArray, law_probs: FloatArray) -> None:
         """Pass on what follows the tokens of a prompt."""
         self._drafter.observe_prompt(trajectory, start, law_ids, law_probs)
+
+    def observe_features(self, trajectory: TrajectoryId, start: int, features: Features) -> None:
+        """Pass on the features of committed positions."""
+        self._drafter.observe_features(trajectory, start, features)
 
     def observe(self, steps: Sequence[VerifiedStep]) -> None:
         """Pass on the verify steps of a pass."""
