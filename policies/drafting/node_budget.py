@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from tts_orch.policies.drafting.calibration import Calibration
 from tts_orch.policies.drafting.draft_size import Seconds
 from tts_orch.policies.drafting.draft_tree import DraftTree, Growth, SlotSource, VerifiedStep
+from tts_orch.policies.drafting.paying_nodes import paying_nodes
 
 __all__ = ["NodeBudget"]
 
@@ -73,7 +74,7 @@ class NodeBudget:
             n_wanted = min(self._max_nodes, 2 * int(self._largest) + 4)
             grown = source.grow([n_wanted] * len(rooms))
             trees = [tree.subtree(tree.depth <= room) for tree, room in zip(grown, rooms, strict=True)]
-            trees = self._choose(trees, growth)
+            trees = paying_nodes(trees, growth)
         n_nodes = [tree.n_nodes - 1 for tree in trees]
         self._largest += _MEMORY_OF_SIZE * (max(n_nodes) - self._largest)
         self._n_nodes += _MEMORY_OF_SIZE * (sum(n_nodes) - self._n_nodes)
@@ -105,29 +106,3 @@ class NodeBudget:
 
     def _plain_seconds(self, n_roots: int) -> float:
         return float(self._seconds(np.array([n_roots], np.float64))[0])
-
-    def _choose(self, trees: Sequence[DraftTree], growth: Growth) -> list[DraftTree]:
-        """Cut deterministic trees down to the nodes that pay."""
-        worths = [_worths(tree, growth.rates) for tree in trees]
-        flat = np.concatenate([worth[1:] for worth in worths])
-        n_most = len(growth.seconds) - 1 - growth.other_rows
-        order = np.argsort(-flat, kind="stable")[:n_most]  # of equals the parent comes first
-        rows = growth.other_rows + np.arange(len(order) + 1)
-        added = growth.seconds[rows] - growth.seconds[growth.other_rows]
-        gains = np.concatenate([[0.0], np.cumsum(flat[order])]) - growth.tokens_per_second * added
-        is_kept = np.zeros(len(flat), bool)
-        is_kept[order[: int(np.argmax(gains))]] = True
-        ends = np.cumsum([tree.n_nodes - 1 for tree in trees])[:-1]
-        return [
-            tree.subtree(np.concatenate([[True], kept]))
-            for tree, kept in zip(trees, np.split(is_kept, ends), strict=True)
-        ]
-
-
-def _worths(tree: DraftTree, rates: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Return the probability that each node gets accepted, 1 for the root."""
-    own = rates[tree.kind]
-    worths = np.ones(tree.n_nodes)
-    for node, parent in enumerate(tree.parent.tolist()[1:], start=1):
-        worths[node] = worths[parent] * own[node]
-    return worths

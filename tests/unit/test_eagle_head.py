@@ -115,7 +115,7 @@ def test_is_as_wide_as_its_target(model: type) -> None:
 
 
 def test_survives_json() -> None:
-    config = HeadConfig.for_target(toy_llama().config, trained_by={"data": ["a"]}, feature_layers=(1, -1))
+    config = HeadConfig.for_target(toy_llama().config, trained_by={"data": ["a"]}, feature_layers=(2,))
     assert HeadConfig.from_json(json.loads(json.dumps(config.to_json()))) == config
 
 
@@ -125,6 +125,7 @@ def test_survives_json() -> None:
         ({"architecture": "llama"}, "architecture is 'llama'"),
         ({"depth": 3}, "nobody knows depth"),
         ({"hidden_size": None}, "hidden_size"),
+        ({"feature_layers": [1, -1]}, "one hidden state"),
     ],
 )
 def test_refuses_other_configurations(change: dict[str, object], message: str) -> None:

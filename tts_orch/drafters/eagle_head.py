@@ -33,8 +33,7 @@ class EagleHead(nn.Module):
     def __init__(self, config: HeadConfig) -> None:
         super().__init__()
         self.config = config
-        width = config.hidden_size * (1 + len(config.feature_layers))
-        self.fc = nn.Linear(width, config.hidden_size)
+        self.fc = nn.Linear(2 * config.hidden_size, config.hidden_size)
         self.layers = nn.ModuleList([_DecoderLayer(config)])
 
     def forward(

@@ -30,7 +30,7 @@ class HeadConfig:
         hidden_act: activation of the MLP, by its name in transformers.
         attention_bias: whether queries, keys and values have biases.
         vocab_size: rows of the target's embedding.
-        feature_layers: hidden states of the target that it reads, see `Drafter.feature_layers`.
+        feature_layers: the hidden state of the target that it continues, see `Drafter.feature_layers`; one.
         max_context: longest trajectory, in tokens, that it continues.
         target_weights_id: of the target that it was trained for, "" if nobody knows.
         target_tokenizer_id: the same for the tokenizer.
@@ -102,7 +102,10 @@ class HeadConfig:
             unknown = sorted(own.keys() - known)
             if unknown:
                 raise TypeError(f"nobody knows {', '.join(unknown)}")
-            return cls(**{**own, "feature_layers": tuple(own.get("feature_layers", LAST_HIDDEN_STATE))})
+            config = cls(**{**own, "feature_layers": tuple(own.get("feature_layers", LAST_HIDDEN_STATE))})
+            if len(config.feature_layers) != 1:
+                raise TypeError(f"it continues one hidden state, not {len(config.feature_layers)}")
+            return config
         except TypeError as error:
             raise ConfigError(
                 f"{place}: not the configuration of a draft head ({error}); train or fetch it again"
