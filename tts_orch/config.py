@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, model_validator
 
 from tts_orch.budget_config import NO_LIMITS, BudgetConfig
+from tts_orch.drafting_config import DrafterName, DraftingConfig, UntrainedName
 from tts_orch.errors import ConfigError
 from tts_orch.method_config import (
     DVTS,
@@ -30,7 +31,7 @@ from tts_orch.method_config import (
 from tts_orch.placement_config import PlacementConfig
 from tts_orch.records import SamplingParams
 from tts_orch.reward_config import RewardConfig
-from tts_orch.settings import Settings, existing_file
+from tts_orch.settings import Settings
 from tts_orch.store_config import StoreConfig
 from tts_orch.task_config import TaskConfig
 
@@ -53,6 +54,7 @@ __all__ = [
     "RunConfig",
     "Settings",
     "StoreConfig",
+    "UntrainedName",
     "check_warm_start",
     "load_config",
 ]
@@ -91,62 +93,6 @@ class LawConfig(Settings):
         """Return the engine's form of the law."""
         values = self.model_dump()
         return SamplingParams(stop_strings=values.pop("stop"), **values)
-
-
-DrafterName: TypeAlias = Literal[
-    "none", "stand", "prompt_lookup", "anpd", "token_recycling", "suffix_automaton", "suffix_tries"
-]
-
-
-class DraftingConfig(Settings):
-    """Where drafts come from, how many are verified, and how: changes the speed, never the law."""
-
-    drafter: DrafterName = "stand"
-    """Where drafts come from; with keyed verification it changes no token."""
-    verification: Literal["keyed", "rejection"] = "keyed"
-    """`keyed` replays every token from the seed; `rejection` (recursive rejection sampling) promises the law alone."""
-    max_nodes: int = Field(64, ge=0, le=1000)
-    """Draft nodes a trajectory may ask for in one verify step."""
-    node_budget: bool = True
-    """Verify only the nodes that pay on this device, measured while decoding; off, a tree of max_nodes every time."""
-    draft_tree: Path | None = None
-    """stand, without node_budget: the static tree, a file of `tts-orch tree optimize`; a learned one comes with the package."""
-    draft_sampling: Literal["stochastic", "deterministic"] = "stochastic"
-    """stand: draw candidates from the stored law, or take the most probable ones."""
-    statistics_scope: Literal["request", "problem", "task", "run"] = "problem"
-    """Which candidates share draft statistics: none, those of a problem, of a domain of problems, or all. Workers tell each
-    other what they learn with stand only; other drafters share within a worker."""
-    update_from_prefill: Literal["text", "laws", "nothing"] = "text"
-    """stand: learn the prompt's own n-grams, or the target's laws after them, which costs LM head rows, or nothing of it."""
-    update_from_accepted: bool = True
-    """stand: learn from the laws of committed positions."""
-    update_from_rejected: bool = True
-    """stand: learn from the laws of draft nodes that were not accepted too."""
-    stored_law: Literal["raw", "processed"] = "raw"
-    """stand: keep the target's own law and process it at lookup, or keep it as processed by the sampling law."""
-    unigram: bool = True
-    """stand: back off to contexts of one token."""
-    table_entries: int = Field(1 << 20, ge=1024)
-    """stand: contexts a draft table holds at most; the least used ones make room."""
-
-    @field_validator("draft_tree")
-    @classmethod
-    def _is_a_file(cls, path: Path | None) -> Path | None:
-        return existing_file(path, "draft_tree", "tts-orch tree optimize")
-
-    @model_validator(mode="after")
-    def _fits_together(self) -> DraftingConfig:
-        if self.draft_tree is not None and self.drafter != "stand":
-            raise ConfigError(f"draft_tree: only stand drafts by it, not {self.drafter}; leave one of both out")
-        if self.draft_tree is not None and self.node_budget:
-            raise ConfigError(
-                "draft_tree: node_budget chooses nodes by itself; turn it off (--no-node-budget), or leave the tree out"
-            )
-        if self.drafter == "stand" and not (
-            self.update_from_prefill != "nothing" or self.update_from_accepted or self.update_from_rejected
-        ):
-            raise ConfigError("update_from_accepted: stand learns nothing with all update_from_* off; turn one on")
-        return self
 
 
 class EngineConfig(DraftingConfig):

@@ -10,7 +10,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tts_orch.errors import ConfigError
 
-__all__ = ["Settings", "existing_file"]
+__all__ = ["Settings", "existing_file", "existing_folder"]
 
 
 class Settings(BaseModel):
@@ -23,6 +23,9 @@ class Settings(BaseModel):
             super().__init__(**values)
         except ValidationError as error:
             raise ConfigError(_explain(type(self), error)) from None
+
+    def __hash__(self) -> int:
+        return hash(self.model_dump_json())  # of mappings too, which pydantic's own cannot hash
 
 
 def existing_file(path: Path | None, name: str, made_by: str) -> Path | None:
@@ -39,6 +42,17 @@ def existing_file(path: Path | None, name: str, made_by: str) -> Path | None:
     if path is not None and not path.is_file():
         raise ConfigError(f"{name}: {path} is no file; make one with `{made_by}`, or leave it out")
     return path and path.resolve()
+
+
+def existing_folder(path: Path, name: str, made_by: str) -> Path:
+    """Return a folder's path made absolute; see `existing_file`.
+
+    Raises:
+        ConfigError: there is no such folder.
+    """
+    if not path.is_dir():
+        raise ConfigError(f"{name}: {path} is no folder; make one with `{made_by}`, or leave it out")
+    return path.resolve()
 
 
 def _owner(model: type[BaseModel]) -> str:

@@ -9,7 +9,7 @@ __all__ = ["make_drafter"]
 
 
 def make_drafter(config: DraftingConfig, *, vocabulary_size: int, is_shared: bool = False) -> Drafter | None:
-    """Return a new drafter, None for "none"; each is loaded, with its compiled loops, only where it is wanted.
+    """Return a new drafter that needs no training, None without one; each is loaded only where it is wanted.
 
     Args:
         config: which one, and its settings.
@@ -20,7 +20,7 @@ def make_drafter(config: DraftingConfig, *, vocabulary_size: int, is_shared: boo
         ConfigError: the draft tree's file cannot be used.
     """
     match config.drafter:
-        case "none":
+        case "none" | "neural":
             return None
         case "stand":
             from tts_orch.policies.drafting.stand import Stand

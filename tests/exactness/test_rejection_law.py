@@ -23,7 +23,7 @@ from tests.exactness.processor_matrix import PROCESSOR_MATRIX
 from tests.exactness.reference import Outcome, decode_plainly, processed_row
 from tests.exactness.sampling_drafter import SamplingDrafter, Slot, Table, constant_table, empty_table, random_table
 from tests.toys import EOS_ID, VOCABULARY_SIZE, toy_llama
-from tts_orch.config import DrafterName, DraftingConfig
+from tts_orch.config import DrafterName, DraftingConfig, UntrainedName
 from tts_orch.engine.laws import TrajectoryLaw
 from tts_orch.engine.rejection import verify_by_rejection
 from tts_orch.engine.sibling_trials import judge_children
@@ -239,7 +239,7 @@ def _greedy_drafter(name: str) -> Drafter | None:
 
 
 @pytest.mark.parametrize("max_batch", [1, 3, 8])
-@pytest.mark.parametrize("name", [*get_args(DrafterName), "random", "adversarial", "sampling"])
+@pytest.mark.parametrize("name", ["none", *get_args(UntrainedName), "random", "adversarial", "sampling"])
 def test_greedy_tokens_equal_plain_decoding(name: str, max_batch: int) -> None:
     drafter = _greedy_drafter(name)
     decoder = new_decoder(toy_target(), drafter, max_batch=max_batch, verification="rejection")

@@ -10,10 +10,10 @@ import pytest
 from rich.console import Console
 
 from tts_orch.cli.acceptance_table import acceptance_tables
-from tts_orch.config import DrafterName
+from tts_orch.config import UntrainedName
 from tts_orch.replay.acceptance import Acceptance, SourceCount
 
-DRAFTERS = [name for name in get_args(DrafterName) if name != "none"]
+DRAFTERS = list(get_args(UntrainedName))
 
 
 def measured(tau: int) -> SimpleNamespace:

@@ -231,6 +231,10 @@ MISTAKES = [
         ["--update-from-prefill", "nothing", "--no-update-from-accepted", "--no-update-from-rejected"],
         "update_from_accepted: stand learns nothing",
     ),
+    (None, ["--drafters", "math"], "'--drafters': 'math': write NAME=FOLDER"),
+    (None, ["--drafters", "math=no"], "drafters: math: no is no folder; make one with `tts-orch drafter train`"),
+    (None, ["--drafters", "a=.", "--drafters", "a=.."], "--drafters: a name is given twice"),
+    (None, ["--drafter", "neural"], "drafter: neural drafts by trained drafters; name one"),
     (None, ["--statistics-scope", "world"], "'world' is not one of 'request', 'problem', 'task', 'run'"),
 ]
 
@@ -528,6 +532,18 @@ def test_where_no_problem_was_stopped_in_nothing_is_said(
 
 
 # ---- settings
+
+
+def test_trained_drafters_come_from_options_and_from_the_yaml_file(fake: type[FakeOrchestrator]) -> None:
+    for name in ("math", "chat", "other"):
+        Path(name).mkdir()
+    yaml_file("{engine: {target: toy, drafter: neural, drafters: {math: math, chat: other}}}")()
+    assert execute([*GOOD, "--config", "run.yaml", "--drafters", "chat=chat", "--routing", "merged"]) == 0
+    absolute = {name: Path.cwd() / name for name in ("math", "chat")}
+    engine = fake.created[0]["engine"]
+    assert (engine.drafter, engine.drafters, engine.routing) == ("neural", absolute, "merged")
+    written = yaml.safe_load(Path("out/config.yaml").read_text())["engine"]
+    assert written["drafters"] == {name: str(folder) for name, folder in absolute.items()}
 
 
 def test_a_draft_tree_is_found_by_workers_elsewhere(fake: type[FakeOrchestrator]) -> None:

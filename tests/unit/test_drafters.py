@@ -7,12 +7,12 @@ from typing import get_args
 import numpy as np
 import pytest
 
-from tts_orch.config import DrafterName, DraftingConfig
+from tts_orch.config import DraftingConfig, UntrainedName
 from tts_orch.policies.drafting.draft_tree import Drafter, TrajectoryStart, VerifiedStep
 from tts_orch.policies.drafting.registry import make_drafter
 from tts_orch.records import SamplingParams
 
-NAMES = [name for name in get_args(DrafterName) if name != "none"]
+NAMES = get_args(UntrainedName)
 TEXT = np.tile(np.arange(5, dtype=np.int32), 4)
 
 

@@ -261,6 +261,14 @@ def test_everything_else_may_change(tmp_path: Path, changes: dict[str, Any]) -> 
 def test_drafting_may_change_under_either_verification(tmp_path: Path, verification: str) -> None:
     other: dict[str, Any] = {
         "drafter": "prompt_lookup",
+        "drafters": {"math": tmp_path, "chat": tmp_path},
+        "routing": "first_steps",
+        "routing_steps": 2,
+        "routing_probe_every": 8,
+        "draft_depth": 3,
+        "draft_width": 4,
+        "drafter_placement": "pooled",
+        "draft_overlap": True,
         "max_nodes": 3,
         "node_budget": False,
         "draft_sampling": "deterministic",

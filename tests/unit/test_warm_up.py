@@ -10,7 +10,7 @@ from numba.core.dispatcher import Dispatcher
 
 from tests.exactness.decoding import decode, new_decoder, prompt, request, toy_target
 from tests.toys import VOCABULARY_SIZE
-from tts_orch.config import DrafterName, DraftingConfig
+from tts_orch.config import DraftingConfig, UntrainedName
 from tts_orch.policies.drafting import (
     calibration,
     stand_contexts,
@@ -37,7 +37,7 @@ def _compiled(modules: tuple[ModuleType, ...]) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("verification", ["keyed", "rejection"])
-@pytest.mark.parametrize("name", get_args(DrafterName))
+@pytest.mark.parametrize("name", ["none", *get_args(UntrainedName)])
 def test_decoding_compiles_nothing_more(name: str, verification: str) -> None:
     for node_budget in (True, False):
         config = DraftingConfig(drafter=name, verification=verification, node_budget=node_budget)

@@ -11,7 +11,7 @@ import click
 from tts_orch.cli.output_file import OutputFile
 from tts_orch.cli.settings import SectionedCommand, drafting_options, given_settings
 from tts_orch.cli.tree_choice import check_tree
-from tts_orch.config import DrafterName, DraftingConfig
+from tts_orch.config import DraftingConfig, UntrainedName
 from tts_orch.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 __all__ = ["replay"]
 
-_DRAFTERS: Final = [name for name in get_args(DrafterName) if name != "none"]
-_NO_OPTIONS: Final = ("drafter", "verification", "node_budget")
+_DRAFTERS: Final = get_args(UntrainedName)
+_NO_OPTIONS: Final = ("drafter", "drafters", "verification", "node_budget")
 
 
 @click.command(cls=SectionedCommand, params=drafting_options(*_NO_OPTIONS))

@@ -23,6 +23,7 @@ from tts_orch.config import (
     Settings,
     StoreConfig,
 )
+from tts_orch.errors import ConfigError
 from tts_orch.stopping_config import StoppingConfig
 
 __all__ = [
@@ -43,6 +44,7 @@ _CLUSTER: Final = "Cluster"
 _CLUSTER_SETTINGS: Final = ("workers", *PlacementConfig.model_fields, *StoreConfig.model_fields, "address")
 _NO_OPTIONS: Final = ("problems", "engine", "method", "law", "reward", "budget")  # the argument, and groups of settings
 _CHOICES: Final = ("name", "stopping")  # made by `_choice`
+_NAMED_PATH: Final = "NAME=FOLDER"
 
 
 class SettingOption(click.Option):
@@ -55,6 +57,9 @@ class SettingOption(click.Option):
         kind: type of its value; `bool` makes a switch.
         text: help.
         multiple: whether it may be given several times.
+
+    Attributes:
+        is_mapping: whether its values are NAME=VALUE pairs.
     """
 
     def __init__(
@@ -62,8 +67,20 @@ class SettingOption(click.Option):
     ) -> None:
         self.section = section
         self.place = place
+        self.is_mapping = kind is _named_path
         flags = f"{flag}/--no-{flag[2:]}" if kind is bool else flag
-        super().__init__(["_".join(place), flags], type=kind, multiple=multiple, default=None, help=text)
+        metavar = _NAMED_PATH if self.is_mapping else None
+        super().__init__(
+            ["_".join(place), flags], type=kind, multiple=multiple, default=None, help=text, metavar=metavar
+        )
+
+
+def _named_path(text: str) -> tuple[str, Path]:
+    """Return name and path of NAME=FOLDER."""
+    name, _, path = text.partition("=")
+    if not (name and path):
+        raise click.BadParameter(f"{text!r}: write {_NAMED_PATH}, such as math=runs/math")
+    return name, Path(path)
 
 
 def run_options() -> list[SettingOption]:
@@ -131,7 +148,7 @@ def setting_option(section: str, place: tuple[str, ...], field: FieldInfo, prefi
     """Return the option of a field, named after the last part of its place."""
     name = f"{prefix}{place[-1]}".replace("_", "-")
     flag = f"--{name}" if len(name) > 1 else f"-{name}"
-    is_multiple = any(get_origin(kind) is tuple for kind in _kinds(field.annotation))
+    is_multiple = any(get_origin(kind) in (tuple, dict) for kind in _kinds(field.annotation))
     return SettingOption(section, place, flag, _kind(field.annotation), _help(field, flag), is_multiple)
 
 
@@ -141,6 +158,8 @@ def _kind(annotation: Any) -> Any:
         return click.Choice([choice for kind in (first, *others) for choice in get_args(kind)])
     if get_origin(first) is tuple:
         return _kind(get_args(first)[0])
+    if get_origin(first) is dict:
+        return _named_path
     return click.Path(path_type=Path) if first is Path else first
 
 
@@ -155,7 +174,7 @@ def _kinds(annotation: Any) -> list[Any]:
 
 def _help(field: FieldInfo, flag: str) -> str:
     text = " ".join((field.description or "").replace("`", "").split())
-    shows_default = not (field.is_required() or field.default is False or field.default in (None, ()))
+    shows_default = not (field.is_required() or field.default is False or field.default in (None, (), {}))
     return f"{text} [default: {_as_typed(field.default, flag)}]" if shows_default else text
 
 
@@ -179,8 +198,15 @@ def given_settings(context: click.Context) -> dict[str, Any]:
             group = settings
             for outer in groups:
                 group = group.setdefault(outer, {})
-            group[name] = value
+            group[name] = _as_mapping(option, value) if option.is_mapping else value
     return settings
+
+
+def _as_mapping(option: SettingOption, pairs: Sequence[tuple[str, Path]]) -> dict[str, Path]:
+    mapping = dict(pairs)
+    if len(mapping) < len(pairs):
+        raise ConfigError(f"{option.opts[-1]}: a name is given twice; give each drafter a name of its own")
+    return mapping
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
