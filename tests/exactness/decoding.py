@@ -41,7 +41,7 @@ def toy_target(architecture: str = "llama") -> Target:
 
 def new_decoder(target: Target, drafter: Drafter | None = None, *, n_pages: int = 64, **settings: object) -> Decoder:
     """Return a decoder that drafts as much as it may; `settings` are those of `EngineConfig`."""
-    memory = (n_pages + 0.5) * target.bytes_per_page / 2**30
+    memory = (n_pages + 0.5) * target.bytes_per_page(drafter.feature_layers if drafter else ()) / 2**30
     config = EngineConfig(target="toy", kv_memory_gib=memory, **{"max_batch": 4, "max_nodes": 12, **settings})
     free_rows = CostModel([1.0], [1 << 30])
     return Decoder(target, drafter, config, free_rows)

@@ -88,3 +88,22 @@ def test_impossible_layouts_are_refused() -> None:
         KVPages(2, KV_HEADS, HEAD_DIMS, 5, layout="canonical", dtype=torch.float64)
     with pytest.raises(ValueError, match="layers"):
         KVPages(3, KV_HEADS, HEAD_DIMS, 5)
+
+
+def test_features_are_copied_and_moved_like_keys() -> None:
+    kv = KVPages(2, KV_HEADS, HEAD_DIMS, 5, feature_layers=(0, -1), hidden_size=3)
+    rows = torch.arange(18.0).view(3, 6)
+    kv.write_features(rows, _int32(2, 0, 2), _int32(63, 0, 5))
+    kv.copy_pages(_int32(2), _int32(4))
+    kv.move(_int32(4, 0), _int32(63, 0), _int32(1, 1), _int32(0, 1))
+    assert torch.equal(kv.read_features([0, 2], 127, 128), rows[:1])
+    assert torch.equal(kv.read_features([4], 5, 6), rows[2:])
+    assert torch.equal(kv.read_features([3, 1], 64, 66), rows[:2])
+    assert kv.read_features([3, 1], 66, 66).shape == (0, 6)
+    tensors = (*kv.keys, *kv.values, kv.features)
+    assert kv.bytes_per_page * kv.n_pages == sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def test_pages_without_features_have_none_to_read() -> None:
+    with pytest.raises(ValueError, match="no features"):
+        KVPages(2, KV_HEADS, HEAD_DIMS, 5).read_features([0], 0, 1)

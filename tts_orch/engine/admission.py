@@ -8,6 +8,7 @@ prefill: while one of them computes it the others wait, then all read the same p
 from __future__ import annotations
 
 import bisect
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -33,17 +34,20 @@ class Admission:
         target: the loaded model.
         config: batch and memory limits.
         max_nodes: draft nodes that a trajectory needs room for, 0 for plain decoding.
+        feature_layers: whose hidden states are kept beside keys and values, for a drafter that reads them.
     """
 
-    def __init__(self, target: Target, config: EngineConfig, max_nodes: int) -> None:
+    def __init__(
+        self, target: Target, config: EngineConfig, max_nodes: int, feature_layers: Sequence[int] = ()
+    ) -> None:
         self._target = target
         self._max_batch = config.max_batch
         self._n_draft_pages = _n_pages(max_nodes)
         self._arrivals = 0
         self._cancelled: set[str] = set()
-        n_pages = max(2, int(config.kv_memory_gib * 2**30 / target.bytes_per_page))
+        n_pages = max(2, int(config.kv_memory_gib * 2**30 / target.bytes_per_page(feature_layers)))
         self._slots = KVSlots(n_pages)
-        self.pages = target.new_pages(n_pages)
+        self.pages = target.new_pages(n_pages, feature_layers)
         self.running: list[Trajectory] = []
         self.waiting: list[Trajectory] = []
         self.cached_tokens = 0

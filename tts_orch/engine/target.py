@@ -49,6 +49,7 @@ class Target:
         fingerprint: digest of the probe's logits; equal fingerprints draw equal tokens from equal seeds.
         vocab_size: columns of the logits that are real tokens.
         context_limit: positions the model can read, whatever is served.
+        n_layers, hidden_size: how many layers it has, and how wide their hidden states are.
 
     Raises:
         TargetError: the model's attention or state cannot be served.
@@ -84,27 +85,38 @@ class Target:
         self.max_context = min(max_context or self.context_limit, self.context_limit)
         self.eos_ids = _eos_ids(model, tokenizer)
 
-    @property
-    def bytes_per_page(self) -> int:
-        """Memory of one page of keys and values over all layers."""
-        width = 2 * self._kv_heads * self._head_dim * PAGE
-        return width * self._n_layers * torch.empty((), dtype=self.dtype).element_size()
+    def bytes_per_page(self, feature_layers: Sequence[int] = ()) -> int:
+        """Return the memory of one page of keys and values over all layers, with the features of some."""
+        width = 2 * self._kv_heads * self._head_dim * self.n_layers + len(feature_layers) * self.hidden_size
+        return width * PAGE * self.dtype.itemsize
 
-    def new_pages(self, n_pages: int) -> KVPages:
-        """Return `n_pages` empty pages in the layout of this target's attention."""
+    def new_pages(self, n_pages: int, feature_layers: Sequence[int] = ()) -> KVPages:
+        """Return `n_pages` empty pages in the layout of this target's attention, with room for the features of some layers.
+
+        Raises:
+            TargetError: there is no such layer.
+        """
+        unknown = [layer for layer in feature_layers if not -1 <= layer < self.n_layers]
+        if unknown:
+            raise TargetError(
+                f"{self.name}: no hidden states of layer {unknown[0]}, only 0 (embeddings) to {self.n_layers - 1} and -1 "
+                f"(what the LM head reads); use a drafter that was trained for this target"
+            )
         return KVPages(
-            self._n_layers,
-            [self._kv_heads] * self._n_layers,
-            [self._head_dim] * self._n_layers,
+            self.n_layers,
+            [self._kv_heads] * self.n_layers,
+            [self._head_dim] * self.n_layers,
             n_pages,
             layout="canonical" if self.numerics == "bitwise" else "plain",
             dtype=self.dtype,
             device=self.device,
+            feature_layers=feature_layers,
+            hidden_size=self.hidden_size,
         )
 
     @torch.inference_mode()
     def forward(self, batch: PackedBatch, pages: KVPages) -> torch.Tensor:
-        """Compute one packed pass.
+        """Compute one packed pass; its keys and values go to the pages, and the features that these keep.
 
         Returns:
             `[L, V]` logits of `batch.logit_rows`, vocabulary padding cut.
@@ -114,10 +126,14 @@ class Target:
             input_ids=self._tensor(batch.token_ids)[None],
             position_ids=self._tensor(batch.positions)[None],
             use_cache=False,
+            output_hidden_states=bool(pages.feature_layers),
             logits_to_keep=self._tensor(rows),
             packed=batch,
             kv=pages,
         )
+        if pages.feature_layers:
+            features = torch.cat([output.hidden_states[layer][0] for layer in pages.feature_layers], dim=-1)
+            pages.write_features(features, batch.write_page, batch.write_offset)
         logits: torch.Tensor = output.logits[0, : len(batch.logit_rows), : self.vocab_size]
         return logits
 
@@ -151,7 +167,8 @@ class Target:
 
     def _read_sizes(self) -> None:
         text = self.model.config.get_text_config()
-        self._n_layers: int = text.num_hidden_layers
+        self.n_layers: int = text.num_hidden_layers
+        self.hidden_size: int = text.hidden_size
         self._kv_heads: int = getattr(text, "num_key_value_heads", None) or text.num_attention_heads
         self._head_dim: int = getattr(text, "head_dim", None) or text.hidden_size // text.num_attention_heads
         self.vocab_size: int = self.model.get_output_embeddings().weight.shape[0]
