@@ -40,7 +40,7 @@ class Nodes:
             **_NODE,
             **_free_ports(),
             include_dashboard=False,
-            temp_dir=str(folder),
+            temp_dir=str(folder / "ray"),
             _system_config=_NOTICE_A_DEAD_NODE_SOON,
         )
         ray.init(self._cluster.address, log_to_driver=False)
@@ -87,6 +87,7 @@ def nodes() -> Iterator[Nodes]:
     folder = Path(tempfile.mkdtemp(prefix="ray", dir="/tmp"))  # unix sockets need a short path
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("HOME", str(folder))
+        environment.setenv("RAY_TMPDIR", str(folder))  # the default may not exist yet, and Ray notes the head there
         nodes = Nodes(folder)
     yield nodes
     nodes.close()

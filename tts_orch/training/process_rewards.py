@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 import torch
 
 from tts_orch.errors import ConfigError
+from tts_orch.reward_config import Reads
 from tts_orch.rewards.process_head import HeadConfig, ProcessHead, write_head
 from tts_orch.rewards.trained_head import prompt_form
 from tts_orch.training.base_model import BaseFiles
@@ -26,6 +27,12 @@ __all__ = ["OnProgress", "TrainedHead", "settings_key", "train_process_head"]
 
 OnProgress: TypeAlias = Callable[[str, int, int], None]
 """Told what is done, how much of it, and how much there is of it."""
+
+_WHAT_IS_READ: Final[Mapping[Reads, str]] = {
+    "hidden_state": "hidden states",
+    "likelihood": "likelihoods",
+    "both": "hidden states and likelihoods",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,15 +96,15 @@ class _Training:
     on_progress: OnProgress
 
     def steps(self) -> StepData:
-        """Return the hidden states at all labelled steps."""
-        problems = self.data.problems
+        """Return what the head reads at all labelled steps."""
+        problems, reads = self.data.problems, self.config.head.reads
         return step_data(
             problems,
             prompt_form(self.base.tokenizer, self.head_config()),
             self.base.max_tokens,
-            partial(self.base.load, self.config.head.layer, self.config.head.reads),
+            partial(self.base.load, self.config.head.layer, reads),
             self.cache / f"features-{self._features_key()}",
-            lambda n_done: self.on_progress("hidden states", n_done, len(problems)),
+            lambda n_done: self.on_progress(_WHAT_IS_READ[reads], n_done, len(problems)),
         )
 
     def head(self, training: StepData) -> ProcessHead:
