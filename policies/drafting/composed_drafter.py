@@ -1,0 +1,211 @@
+"""Several drafters as one: each follows every trajectory, and a routing says who drafts and which nodes are verified.
+
+Source: arXiv 2603.27027. Ours: members of any kind, n-gram tables among them; routing before every step; equal budgets; and
+acceptance is learned by member, since each has kinds of its own.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts_orch.policies.drafting.composed_features import columns_of, union_of_layers
+from tts_orch.policies.drafting.composed_kinds import ComposedKinds
+from tts_orch.policies.drafting.composed_slots import ComposedSlots, TakenDrafts
+from tts_orch.policies.drafting.draft_tree import (
+    AsynchronousDrafter,
+    Drafter,
+    DraftTree,
+    Features,
+    TrajectoryId,
+    TrajectoryStart,
+    VerifiedStep,
+)
+from tts_orch.policies.routing.report import MemberTally, RoutingReport
+from tts_orch.policies.routing.routing import PassSeconds, Routing, StepOutcome
+from tts_orch.policies.routing.tree_confidence import confidence
+from tts_orch.records import IntArray
+
+__all__ = ["ComposedDrafter"]
+
+_PASS_MEMORY = 1 / 32
+"""Weight of the newest pass in the mean cost of one."""
+
+
+@dataclass(slots=True)
+class _Trajectory:
+    domain: str
+    chosen: Sequence[str] | None = None  # who drafts next, if that was asked for ahead of time
+    drafts: TakenDrafts | None = None  # until they are verified
+
+
+class ComposedDrafter:
+    """A `Drafter` made of others; a node's `source` says whose it is (`member_of_source`).
+
+    Whoever is not asked for a draft is still told everything, so that it can be asked in any step.
+
+    Args:
+        members: by name, at least one. Under rejection verification all of them must draft deterministically.
+        routing: made for the same names.
+        clock: seconds, from any start.
+    """
+
+    def __init__(
+        self, members: Mapping[str, Drafter], routing: Routing, clock: Callable[[], float] = time.perf_counter
+    ) -> None:
+        self.members = dict(members)
+        self._routing = routing
+        self._clock = clock
+        self._kinds = ComposedKinds([member.priors for member in self.members.values()])
+        self._layers = union_of_layers([member.feature_layers for member in self.members.values()])
+        self._trajectories: dict[TrajectoryId, _Trajectory] = {}
+        self._tallies: dict[tuple[str, str], MemberTally] = {}
+        self._drafted_at: float | None = None
+        self._pass_seconds = 0.0  # mean cost of a pass for each trajectory, drafting aside
+
+    @property
+    def priors(self) -> NDArray[np.float64]:
+        """Acceptance rates to begin with, the members' below each other."""
+        return self._kinds.priors
+
+    @property
+    def learns_from_rejected(self) -> bool:
+        """Whether a member does."""
+        return any(member.learns_from_rejected for member in self.members.values())
+
+    @property
+    def learns_prompt_laws(self) -> bool:
+        """Whether a member does; the others get the laws too, which say no less than the text."""
+        return any(member.learns_prompt_laws for member in self.members.values())
+
+    @property
+    def feature_layers(self) -> tuple[int, ...]:
+        """What any member wants, each layer once."""
+        return self._layers
+
+    def start(self, start: TrajectoryStart) -> None:
+        """Begin a trajectory."""
+        self._begin(start)
+        for member in self.members.values():
+            member.start(start)
+
+    def fork(self, source: TrajectoryId, target: TrajectoryStart) -> None:
+        """Begin a trajectory; members may take over what they have of its source."""
+        self._begin(target)
+        for member in self.members.values():
+            member.fork(source, target)
+
+    def _begin(self, start: TrajectoryStart) -> None:
+        self._trajectories[start.trajectory] = _Trajectory(start.domain)
+        self._routing.start(start)
+
+    def request(self, trajectories: Sequence[TrajectoryId]) -> None:
+        """Choose who drafts next, and let those begin that can (`AsynchronousDrafter`)."""
+        chosen = self._choose(trajectories, lambda n_nodes: self._pass_seconds)
+        for trajectory, names in zip(trajectories, chosen, strict=True):
+            self._trajectories[trajectory].chosen = names
+        for name, member in self.members.items():
+            own = [trajectory for trajectory, names in zip(trajectories, chosen, strict=True) if name in names]
+            if own and isinstance(member, AsynchronousDrafter):
+                member.request(own)
+
+    def slots(self, trajectories: Sequence[TrajectoryId]) -> ComposedSlots:
+        """Return the slots of these trajectories at their committed positions."""
+        return ComposedSlots(
+            self.members,
+            self._kinds,
+            self._routing,
+            trajectories,
+            self._choose,
+            self._keep,
+            lambda n_nodes: self._pass_seconds,
+            self._clock,
+        )
+
+    def _choose(self, trajectories: Sequence[TrajectoryId], pass_seconds: PassSeconds) -> list[Sequence[str]]:
+        """Return who drafts for each trajectory; what was asked for ahead of time stays so."""
+        chosen = []
+        for trajectory in trajectories:
+            known = self._trajectories[trajectory]
+            chosen.append(known.chosen or self._routing.drafting(trajectory, pass_seconds))
+            known.chosen = None
+        return chosen
+
+    def _keep(self, trajectory: TrajectoryId, drafts: TakenDrafts) -> None:
+        self._trajectories[trajectory].drafts = drafts
+        self._drafted_at = self._clock()
+
+    def observe_prompt(
+        self, trajectory: TrajectoryId, start: int, law_ids: NDArray[np.int32], law_probs: NDArray[np.float32]
+    ) -> None:
+        """Tell the members what follows positions of a prefill."""
+        for member in self.members.values():
+            member.observe_prompt(trajectory, start, law_ids, law_probs)
+
+    def observe_features(self, trajectory: TrajectoryId, start: int, features: Features) -> None:
+        """Hand each member its columns."""
+        for member in self.members.values():
+            if member.feature_layers:
+                member.observe_features(trajectory, start, columns_of(features, self._layers, member.feature_layers))
+
+    def observe(self, steps: Sequence[VerifiedStep]) -> None:
+        """Tell the members what was verified, and the routing what became of their drafts."""
+        if self._drafted_at is not None:
+            seconds = (self._clock() - self._drafted_at) / len(steps)
+            weight = _PASS_MEMORY if self._pass_seconds else 1.0
+            self._pass_seconds += weight * (seconds - self._pass_seconds)
+            self._drafted_at = None
+        for step in steps:
+            self._judge(step)
+        for member in self.members.values():
+            member.observe(steps)
+
+    def _judge(self, step: VerifiedStep) -> None:
+        """Count what the members drafted for a trajectory against what was committed."""
+        known = self._trajectories[step.trajectory]
+        drafts, known.drafts = known.drafts, None
+        if drafts is None:
+            return
+        accepted = {name: _n_matching(tree, step.committed) for name, tree in drafts.trees.items()}
+        outcome = StepOutcome(
+            step.trajectory, drafts.trees, accepted, drafts.seconds, step.tree.n_nodes - 1, len(step.accepted)
+        )
+        self._routing.observe(outcome)
+        for name, tree in drafts.trees.items():
+            tally = MemberTally(1, confidence(tree), accepted[name], tree.n_nodes - 1, drafts.seconds[name])
+            key = known.domain, name
+            self._tallies[key] = self._tallies.get(key, MemberTally()) + tally
+
+    def take_report(self) -> RoutingReport:
+        """Return what was counted since the last call."""
+        report = RoutingReport(self._tallies)
+        self._tallies = {}
+        return report
+
+    def close(self, trajectory: TrajectoryId) -> None:
+        """Forget a trajectory."""
+        self._trajectories.pop(trajectory, None)
+        self._routing.close(trajectory)
+        for member in self.members.values():
+            member.close(trajectory)
+
+    def close_scope(self, scope: str) -> None:
+        """Drop the statistics of a scope."""
+        self._routing.close_scope(scope)
+        for member in self.members.values():
+            member.close_scope(scope)
+
+
+def _n_matching(tree: DraftTree, committed: IntArray) -> int:
+    """Return how many committed tokens, from the first on, stand in a tree one behind the other."""
+    node = 0
+    for n, token in enumerate(committed):
+        children = np.flatnonzero((tree.parent == node) & (tree.token == token))
+        if not len(children):
+            return n
+        node = int(children[0])
+    return len(committed)

@@ -1,0 +1,107 @@
+"""The slots of a composed drafter: members grow their trees, the routing chooses or merges, and what pays is kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tts_orch.policies.drafting.composed_kinds import ComposedKinds
+from tts_orch.policies.drafting.draft_tree import Drafter, DraftTree, Growth, SlotSource, TrajectoryId
+from tts_orch.policies.drafting.paying_nodes import paying_nodes
+from tts_orch.policies.routing.routing import PassSeconds, Routing
+
+__all__ = ["ComposedSlots", "TakenDrafts"]
+
+_Grow: TypeAlias = Callable[[int, SlotSource, NDArray[np.int64], NDArray[np.int64]], list[DraftTree]]
+"""Grows a member's slots, given its number, the places of its trajectories in the batch, and the most nodes of each."""
+
+
+@dataclass(frozen=True, slots=True)
+class TakenDrafts:
+    """What the members drafted for one trajectory, in their order, and the seconds that each took for it."""
+
+    trees: dict[str, DraftTree] = field(default_factory=dict)
+    seconds: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ComposedSlots:
+    """Slots of several trajectories at their committed positions (`RankedSlots`).
+
+    Args:
+        members: by name.
+        kinds: of their nodes.
+        routing: who drafts, and what becomes of the trees.
+        trajectories: of the batch.
+        choose: returns the members that draft for each of them, once a pass is priced.
+        keep: is told what was drafted for each.
+        pass_seconds: price of a pass where no cost curve is given.
+        clock: seconds.
+    """
+
+    members: Mapping[str, Drafter]
+    kinds: ComposedKinds
+    routing: Routing
+    trajectories: Sequence[TrajectoryId]
+    choose: Callable[[Sequence[TrajectoryId], PassSeconds], Sequence[Sequence[str]]]
+    keep: Callable[[TrajectoryId, TakenDrafts], None]
+    pass_seconds: PassSeconds
+    clock: Callable[[], float]
+
+    def grow(self, n_nodes: Sequence[int]) -> list[DraftTree]:
+        """Return one tree a trajectory with at most `n_nodes[i]` nodes below the root."""
+        limits = np.asarray(n_nodes, np.int64)
+        return self._trees(limits, self.pass_seconds, self.kinds.priors.ravel(), _grow)
+
+    def grow_while_paying(self, growth: Growth) -> list[DraftTree]:
+        """Return one tree a trajectory: each member grows as if it were alone, and of all it is the nodes that pay."""
+
+        def grow(
+            member: int, source: SlotSource, places: NDArray[np.int64], limits: NDArray[np.int64]
+        ) -> list[DraftTree]:
+            rooms = growth.max_depth[places]
+            grow_while_paying = getattr(source, "grow_while_paying", None)  # as in NodeBudget
+            if grow_while_paying is None:
+                trees = source.grow(limits.tolist())
+                return [tree.subtree(tree.depth <= room) for tree, room in zip(trees, rooms, strict=True)]
+            rates = self.kinds.own_rates(member, growth.rates)
+            return grow_while_paying(replace(growth, rates=rates, max_nodes=limits, max_depth=rooms))
+
+        def pass_seconds(n_nodes: float) -> float:
+            rows = growth.other_rows + round(n_nodes * len(self.trajectories))
+            return float(growth.seconds[min(rows, len(growth.seconds) - 1)]) / len(self.trajectories)
+
+        limits = np.minimum(growth.max_nodes, len(growth.seconds) - 1 - growth.other_rows)
+        return paying_nodes(self._trees(limits, pass_seconds, growth.rates, grow), growth)
+
+    def _trees(
+        self, limits: NDArray[np.int64], pass_seconds: PassSeconds, rates: NDArray[np.float64], grow: _Grow
+    ) -> list[DraftTree]:
+        chosen = self.choose(self.trajectories, pass_seconds)
+        n_sharing = [len(names) if self.routing.splits_nodes else 1 for names in chosen]
+        shares = limits // np.array(n_sharing, np.int64)
+        drafts = [TakenDrafts() for _ in self.trajectories]
+        for number, (name, member) in enumerate(self.members.items()):
+            places = np.array([place for place, names in enumerate(chosen) if name in names], np.int64)
+            if not len(places):
+                continue
+            started = self.clock()
+            source = member.slots([self.trajectories[place] for place in places])
+            trees = grow(number, source, places, shares[places])
+            seconds = (self.clock() - started) / len(places)
+            for place, tree in zip(places, trees, strict=True):
+                drafts[place].trees[name] = self.kinds.composed(number, tree, rates)
+                drafts[place].seconds[name] = seconds
+        return [self._combined(*one) for one in zip(self.trajectories, drafts, limits.tolist(), strict=True)]
+
+    def _combined(self, trajectory: TrajectoryId, drafts: TakenDrafts, n_nodes: int) -> DraftTree:
+        self.keep(trajectory, drafts)
+        return self.routing.combine(trajectory, drafts.trees, n_nodes)
+
+
+def _grow(member: int, source: SlotSource, places: NDArray[np.int64], limits: NDArray[np.int64]) -> list[DraftTree]:
+    return source.grow(limits.tolist())
