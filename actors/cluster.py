@@ -54,6 +54,9 @@ class Cluster:
         address: Ray address, None for the rules above.
         show_worker_logs: print what workers log.
 
+    Attributes:
+        can_grow: whether other nodes than this machine may be there, now or later.
+
     Raises:
         ClusterError: Ray cannot be reached or started.
     """
@@ -61,7 +64,7 @@ class Cluster:
     def __init__(self, address: str | None = None, *, show_worker_logs: bool = False) -> None:
         address = address or os.environ.get("RAY_ADDRESS")
         self._is_our_connection = not ray.is_initialized()
-        self._can_grow = not self._is_our_connection or bool(address)
+        self.can_grow = not self._is_our_connection or bool(address)
         if not self._is_our_connection:
             return
         try:
@@ -85,7 +88,7 @@ class Cluster:
         """
         nodes = read_nodes()
         shares = shares_of(nodes, config, workers, placement)
-        if self._can_grow:
+        if self.can_grow:
             return shares
         if shares.resources.get("num_gpus"):
             _check_gpus(nodes, shares)

@@ -19,6 +19,7 @@ from tts_orch.actors._open_scopes import OpenScopes
 from tts_orch.actors._ray_verifier import RayVerifier
 from tts_orch.actors.cluster import Cluster
 from tts_orch.actors.engine_loading import EngineFactory, load_engine
+from tts_orch.actors.model_shipping import ship_models
 from tts_orch.actors.reward_client import RewardClient, may_use_gpu, start_reward
 from tts_orch.actors.reward_model import RewardDescription
 from tts_orch.actors.search_controller import SearchController
@@ -32,7 +33,6 @@ from tts_orch.actors.search_plan import (
 )
 from tts_orch.actors.search_runner import search, search_many
 from tts_orch.actors.shared_statistics import share_statistics, warm_up
-from tts_orch.actors.target_shipping import ship_target
 from tts_orch.actors.target_verifier import VerifierDescription
 from tts_orch.budget_config import NO_LIMITS, BudgetConfig
 from tts_orch.config import EngineConfig, LawConfig, MajorityVote, MethodConfig, check_warm_start
@@ -152,8 +152,10 @@ class Orchestrator:
             opened.callback(cluster.close)
             self._loop = EventLoopThread()
             opened.callback(self._loop.close)
-            if placement.ship_target:
-                make_engine = self._loop.run(ship_target(config.target, make_engine, opened))
+            sent = ship_models(
+                config, make_engine, opened, ships_target=placement.ship_target, ships_drafters=cluster.can_grow
+            )
+            make_engine = self._loop.run(sent)
             shares = cluster.share_out(config, workers, placement)
             is_shared = config.statistics_scope != "request" and (shares.at_most != 1 or store.reaches_beyond_run)
             open_log = self._loop.run(share_statistics(store, opened)) if is_shared else None

@@ -1,4 +1,4 @@
-"""The target's files come to nodes that lack them, whole or not at all."""
+"""Files of target and trained drafters come to nodes that lack them, whole or not at all."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ from typing import Any
 import pytest
 
 from tests.toys_decoder import toy_engine
-from tts_orch.actors.target_shipping import ShippingFactory, TargetSourceCore, ship_target
+from tts_orch.actors._remote import Remote
+from tts_orch.actors.engine_loading import EngineFactory
+from tts_orch.actors.folder_shipping import FolderSourceCore, ShippedFolder
+from tts_orch.actors.model_shipping import ShippingFactory, ship_models
 from tts_orch.config import EngineConfig, MajorityVote, PlacementConfig
 from tts_orch.errors import ConfigError, TargetError, WorkerLostError
 from tts_orch.orchestrator import Orchestrator
@@ -51,8 +54,20 @@ def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def elsewhere(model: Path, cache: Path) -> Iterator[ShippingFactory]:
     """Return what a worker gets whose machine does not have the folder."""
     with ExitStack() as opened:
-        factory = asyncio.run(ship_target(str(model), engine_of, opened))
-        yield replace(factory, folder="/nowhere")
+        config = EngineConfig(target=str(model))
+        yield away(asyncio.run(ship_models(config, engine_of, opened, ships_target=True, ships_drafters=True)))
+
+
+def away(factory: EngineFactory, **changes: Any) -> ShippingFactory:
+    """Change what the target's folder is, which is not here unless said otherwise."""
+    assert isinstance(factory, ShippingFactory)
+    assert isinstance(factory.target, ShippedFolder)
+    return replace(factory, target=replace(factory.target, **{"folder": "/nowhere", **changes}))
+
+
+def source_of(factory: ShippingFactory) -> Remote[FolderSourceCore]:
+    assert factory.target
+    return factory.target.source
 
 
 def arrived(factory: ShippingFactory) -> tuple[Path, dict[str, bytes]]:
@@ -69,17 +84,17 @@ def test_a_node_fetches_the_files_once(elsewhere: ShippingFactory, model: Path, 
     assert folder.parent == cache
     assert files.keys() == {"config.json", "empty.txt", "code/layers.py", "model.safetensors"}
     assert all(content == (model / name).read_bytes() for name, content in files.items())
-    elsewhere.source.kill()
+    source_of(elsewhere).kill()
     assert arrived(elsewhere) == (folder, files)
 
 
 def test_where_the_folder_is_the_same_nothing_is_sent(elsewhere: ShippingFactory, model: Path, cache: Path) -> None:
-    elsewhere.source.kill()
-    folder, _ = arrived(replace(elsewhere, folder=str(model)))
+    source_of(elsewhere).kill()
+    folder, _ = arrived(away(elsewhere, folder=str(model)))
     assert folder == model
     (model / "config.json").write_text("[]")
     with pytest.raises(WorkerLostError):
-        arrived(replace(elsewhere, folder=str(model)))
+        arrived(away(elsewhere, folder=str(model)))
 
 
 @pytest.mark.parametrize("size", [0, 5, 36 * 2**20])
@@ -93,7 +108,7 @@ def test_a_file_that_changed_on_the_way_is_refused(
 
 
 def test_without_the_drivers_machine_there_is_nothing_half_done(elsewhere: ShippingFactory, cache: Path) -> None:
-    elsewhere.source.kill()
+    source_of(elsewhere).kill()
     with pytest.raises(WorkerLostError):
         arrived(elsewhere)
     assert not shipped_folders(cache)
@@ -104,17 +119,41 @@ def test_a_source_that_does_not_answer_is_a_lost_worker(elsewhere: ShippingFacto
         async def call(self, *arguments: Any) -> bytes:
             raise TimeoutError("no reply within 120 s")
 
-    with pytest.raises(WorkerLostError, match=r"does not send the target's files: no reply within 120 s"):
-        arrived(replace(elsewhere, source=Silent()))
+    with pytest.raises(WorkerLostError, match=r"does not send the files of the target: no reply within 120 s"):
+        arrived(away(elsewhere, source=Silent()))
     assert not shipped_folders(cache)
 
 
 def test_a_piece_is_where_it_was_asked_for(model: Path) -> None:
     content = (model / "model.safetensors").read_bytes()
-    source = TargetSourceCore(str(model))
-    piece = source.read("model.safetensors", 1000)
+    source = FolderSourceCore({"the target": model})
+    piece = source.read("the target", "model.safetensors", 1000)
     assert content[1000 : 1000 + len(piece)] == piece
-    assert source.read("model.safetensors", len(content)) == b""
+    assert source.read("the target", "model.safetensors", len(content)) == b""
+
+
+def test_drafters_come_to_where_they_are_loaded(model: Path, cache: Path) -> None:
+    config = EngineConfig(target=str(model), drafters={"math": model, "code": model / "code"})
+
+    def factory(**drafting: Any) -> EngineFactory:
+        other = config.model_copy(update=drafting)
+        return asyncio.run(ship_models(other, drafters_of, opened, ships_target=False, ships_drafters=True))
+
+    with ExitStack() as opened:
+        assert factory(drafter_placement="pooled") is drafters_of
+        assert factory(drafters={}) is drafters_of
+        sent = factory()
+        assert isinstance(sent, ShippingFactory)
+        assert sent(config, None).tokenizer == config.drafters
+        elsewhere = {name: replace(folder, folder="/nowhere") for name, folder in sent.drafters.items()}
+        there = replace(sent, drafters=elsewhere)(config, None).tokenizer
+    assert [folder.parent for folder in there.values()] == [cache, cache]
+    assert (there["math"] / "code" / "layers.py").read_text() == (there["code"] / "layers.py").read_text() == "pass"
+
+
+def drafters_of(config: EngineConfig, log: Any) -> Any:
+    """Say in place of the tokenizer where the drafters are."""
+    return replace(toy_engine(config, log), tokenizer=config.drafters)
 
 
 def test_an_orchestrator_ships_its_target(model: Path, cache: Path) -> None:

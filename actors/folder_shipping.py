@@ -1,6 +1,6 @@
-"""Sends the target's files from the driver's machine into the cache of each node that lacks them.
+"""Sends folders of the driver's machine into the cache of each node that lacks them.
 
-An actor beside the driver reads the folder; each node asks it for the files piece by piece, once, into a folder that is
+An actor beside the driver reads them; each node asks it for the files piece by piece, once, into a folder that is
 named by what is in it, and checks the hash of every file. Pieces pass through the object store one at a time, so that a
 model larger than it fits through, and a node that joins late finds them as the first one did.
 """
@@ -9,20 +9,17 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections.abc import Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from tts_orch.actors._remote import Remote, remote
-from tts_orch.actors.engine_loading import Engine, EngineFactory
-from tts_orch.config import EngineConfig
 from tts_orch.engine.model_cache import build_once, file_digest
-from tts_orch.engine.model_files import locate
-from tts_orch.errors import ConfigError, TargetError, WorkerLostError
-from tts_orch.store.base import StatisticsLog
+from tts_orch.errors import TargetError, WorkerLostError
 
-__all__ = ["ShippedFile", "ShippingFactory", "TargetSourceCore", "ship_target"]
+__all__ = ["FolderSourceCore", "ShippedFile", "ShippedFolder", "ship_folders"]
 
 _PIECE_BYTES: Final = 16 * 2**20  # several fit into the smallest object store
 _PLACE_WITHIN_S: Final = 60.0
@@ -31,7 +28,7 @@ _PIECE_WITHIN_S: Final = 120.0
 
 @dataclass(frozen=True, slots=True)
 class ShippedFile:
-    """A file of the target.
+    """A file of a folder.
 
     Attributes:
         name: its place in the folder, with slashes.
@@ -44,59 +41,59 @@ class ShippedFile:
     digest: str
 
 
-class TargetSourceCore:
-    """Reads files of a folder for others.
+class FolderSourceCore:
+    """Reads files of folders for others.
 
     Args:
-        folder: the target's.
+        folders: by what they are.
     """
 
-    def __init__(self, folder: str) -> None:
-        self._folder = Path(folder)
+    def __init__(self, folders: Mapping[str, Path]) -> None:
+        self._folders = folders
 
-    def read(self, name: str, start: int) -> bytes:
+    def read(self, what: str, name: str, start: int) -> bytes:
         """Return the next piece of a file, empty at its end."""
-        with (self._folder / name).open("rb") as file:
+        with (self._folders[what] / name).open("rb") as file:
             file.seek(start)
             return file.read(_PIECE_BYTES)
 
 
-TargetSource = remote(TargetSourceCore, is_beside_driver=True, max_concurrency=4)
+FolderSource = remote(FolderSourceCore, is_beside_driver=True, max_concurrency=4)
 
 
 @dataclass(frozen=True, slots=True)
-class ShippingFactory:
-    """An `EngineFactory` that fetches the target's files first; sent to workers.
+class ShippedFolder:
+    """A folder that can be fetched; sent to workers.
 
     Attributes:
-        folder: where the files are on the driver's machine.
-        files: what they are.
+        folder: where it is on the driver's machine.
+        what: it is, such as `the target`.
+        files: what is in it.
         source: reads them there.
-        make_engine: loads the engine from a folder of the node.
     """
 
     folder: str
+    what: str
     files: tuple[ShippedFile, ...]
-    source: Remote[TargetSourceCore]
-    make_engine: EngineFactory
+    source: Remote[FolderSourceCore]
 
-    def __call__(self, config: EngineConfig, log: StatisticsLog | None) -> Engine:
-        """Load the engine.
+    def fetch(self) -> Path:
+        """Return the folder on this machine.
 
         Raises:
             TargetError: a file arrived damaged, or there is no room for it.
             WorkerLostError: the driver's node is gone.
         """
         folder = Path(self.folder)
-        if not folder.is_dir() or _files_of(folder) != self.files:  # else it is the driver's machine, or a shared disk
-            folder = build_once(f"shipped-{_digest(self.files)}", f"the files of {config.target}", self._fetch)
-        return self.make_engine(config.model_copy(update={"target": str(folder)}), log)
+        if folder.is_dir() and _files_of(folder) == self.files:  # the driver's machine, or a shared disk
+            return folder
+        return build_once(f"shipped-{_digest(self.files)}", f"the files of {self.what}", self._fetch)
 
     def _fetch(self, folder: Path) -> None:
         try:
             asyncio.run(self._fetch_all(folder))
         except TimeoutError as error:  # an OSError, but none of this machine's disk
-            raise WorkerLostError(f"the driver's machine does not send the target's files: {error}") from error
+            raise WorkerLostError(f"the driver's machine does not send the files of {self.what}: {error}") from error
 
     async def _fetch_all(self, folder: Path) -> None:
         for file in self.files:
@@ -104,7 +101,7 @@ class ShippingFactory:
             place.parent.mkdir(parents=True, exist_ok=True)
             if await self._fetch_file(file, place) != file.digest:
                 raise TargetError(
-                    f"{self.folder}/{file.name}: arrived damaged; leave the target's folder as it is, and start again"
+                    f"{self.folder}/{file.name}: arrived damaged; leave the folder of {self.what} as it is, and start again"
                 )
 
     async def _fetch_file(self, file: ShippedFile, place: Path) -> str:
@@ -112,7 +109,8 @@ class ShippingFactory:
         digest, n_bytes = hashlib.sha256(), 0
         with place.open("wb") as written:
             while n_bytes < file.size:
-                piece = await self.source.call(_PIECE_WITHIN_S, TargetSourceCore.read, file.name, n_bytes)
+                read = FolderSourceCore.read
+                piece = await self.source.call(_PIECE_WITHIN_S, read, self.what, file.name, n_bytes)
                 if not piece:  # it has become shorter
                     break
                 n_bytes += written.write(piece)
@@ -120,29 +118,22 @@ class ShippingFactory:
         return digest.hexdigest()
 
 
-async def ship_target(target: str, make_engine: EngineFactory, opened: ExitStack) -> ShippingFactory:
-    """Make the target's files ready to be fetched.
+async def ship_folders(folders: Mapping[str, Path], opened: ExitStack) -> dict[str, ShippedFolder]:
+    """Make folders of this machine ready to be fetched.
 
     Args:
-        target: a folder or a GGUF file of this machine, or the demo model.
-        make_engine: loads the engine in a worker.
+        folders: by what they are.
         opened: gets what ends it.
 
     Raises:
-        ConfigError: the target is a hub id.
-        TargetError: there is no such target, or it cannot be read.
+        TargetError: a file cannot be read.
         PlacementError: the actor that reads the files found no place.
     """
-    folder = await asyncio.to_thread(locate, target)
-    if not isinstance(folder, Path):
-        raise ConfigError(
-            f"ship_target: {target} is a hub id, which every node fetches by itself; leave the option out"
-        )
-    folder = folder.resolve()
-    files = await asyncio.to_thread(_files_of, folder)
-    source = await TargetSource.create(_PLACE_WITHIN_S, {"num_cpus": 0}, str(folder))
+    places = {what: folder.resolve() for what, folder in folders.items()}
+    files = {what: await asyncio.to_thread(_files_of, place) for what, place in places.items()}
+    source = await FolderSource.create(_PLACE_WITHIN_S, {"num_cpus": 0}, places)
     opened.callback(source.kill)
-    return ShippingFactory(str(folder), files, source, make_engine)
+    return {what: ShippedFolder(str(place), what, files[what], source) for what, place in places.items()}
 
 
 def _files_of(folder: Path) -> tuple[ShippedFile, ...]:
@@ -155,7 +146,7 @@ def _files_of(folder: Path) -> tuple[ShippedFile, ...]:
             if not any(part.startswith(".") for part in name.parts)  # notes of git and of the hub's client
         )
     except OSError as error:
-        raise TargetError(f"{error.filename}: {error.strerror}; make it readable, or give another target") from None
+        raise TargetError(f"{error.filename}: {error.strerror}; make it readable, or give another folder") from None
 
 
 def _digest(files: tuple[ShippedFile, ...]) -> str:
