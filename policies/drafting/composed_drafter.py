@@ -7,6 +7,7 @@ acceptance is learned by member, since each has kinds of its own.
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,6 +19,7 @@ from tts_orch.policies.drafting.composed_kinds import ComposedKinds
 from tts_orch.policies.drafting.composed_slots import ComposedSlots, TakenDrafts
 from tts_orch.policies.drafting.draft_tree import (
     AsynchronousDrafter,
+    CountingDrafter,
     Drafter,
     DraftTree,
     Features,
@@ -25,6 +27,7 @@ from tts_orch.policies.drafting.draft_tree import (
     TrajectoryStart,
     VerifiedStep,
 )
+from tts_orch.policies.drafting.member_counts import MemberCounts
 from tts_orch.policies.routing.report import MemberTally, RoutingReport
 from tts_orch.policies.routing.routing import PassSeconds, Routing, StepOutcome
 from tts_orch.policies.routing.tree_confidence import confidence
@@ -64,6 +67,7 @@ class ComposedDrafter:
         self._layers = union_of_layers([member.feature_layers for member in self.members.values()])
         self._trajectories: dict[TrajectoryId, _Trajectory] = {}
         self._tallies: dict[tuple[str, str], MemberTally] = {}
+        self._counts = MemberCounts(list(self.members))
         self._drafted_at: float | None = None
         self._pass_seconds = 0.0  # mean cost of a pass for each trajectory, drafting aside
 
@@ -159,6 +163,7 @@ class ComposedDrafter:
             weight = _PASS_MEMORY if self._pass_seconds else 1.0
             self._pass_seconds += weight * (seconds - self._pass_seconds)
             self._drafted_at = None
+        self._counts.add(steps)
         for step in steps:
             self._judge(step)
         for member in self.members.values():
@@ -185,6 +190,14 @@ class ComposedDrafter:
         report = RoutingReport(self._tallies)
         self._tallies = {}
         return report
+
+    def statistics(self) -> dict[str, float]:
+        """Return what became of each member's nodes (`member_shares`), and the members' own counters, added up."""
+        counters = Counter(self._counts.counters())
+        for member in self.members.values():
+            if isinstance(member, CountingDrafter):
+                counters.update(member.statistics())
+        return dict(counters)
 
     def close(self, trajectory: TrajectoryId) -> None:
         """Forget a trajectory."""

@@ -19,6 +19,7 @@ from tts_orch.records import FloatArray, IntArray, SamplingParams
 __all__ = [
     "DRAFTS_A_STEP",
     "AsynchronousDrafter",
+    "CountingDrafter",
     "DraftLaws",
     "DraftTree",
     "Drafter",
@@ -330,6 +331,15 @@ class AsynchronousDrafter(Drafter, Protocol):
         The next `slots` of the same trajectories waits for them and collects them. In between nothing is committed to
         these trajectories, but some of them may be closed; then `slots` has the others.
         """
+        ...
+
+
+@runtime_checkable
+class CountingDrafter(Drafter, Protocol):
+    """A drafter that counts what it does."""
+
+    def statistics(self) -> dict[str, float]:
+        """Return its counters by name; those of several workers are added up."""
         ...
 
 
