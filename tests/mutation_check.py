@@ -48,6 +48,7 @@ RESTING = "tests/exactness/test_resting.py"
 PROCESSORS = "tests/exactness/test_processors.py"
 UNIT = "tests/unit"
 DECODER = "tts_orch/engine/decoder.py"
+LINK = "tts_orch/engine/drafter_link.py"
 TRAJECTORY = "tts_orch/engine/trajectory.py"
 GUMBEL = "policies/drafting/gumbel.py"
 REJECTION = "tts_orch/engine/rejection.py"
@@ -150,22 +151,22 @@ FAULTS = (
     ),
     Fault(
         "statistics taken twice",
-        DECODER,
+        LINK,
         "        self.drafter.observe(steps)\n",
         "        self.drafter.observe(steps)\n        self.drafter.observe(steps)\n",
         STATISTICS,
     ),
     Fault(
         "drafts are drawn at rest",
-        DECODER,
-        " or self._is_resting:\n",
+        LINK,
+        " or self.is_resting:\n",
         ":\n",
         RESTING,
     ),
     Fault(
         "learning goes on at rest",
-        DECODER,
-        "        if self._balance is None or self._balance.affords_learning:\n",
+        LINK,
+        "        if self.balance is None or self.balance.affords_learning:\n",
         "        if True:\n",
         RESTING,
     ),
@@ -178,15 +179,15 @@ FAULTS = (
     ),
     Fault(
         "the text of a prompt is taken once for each trajectory",
-        DECODER,
+        LINK,
         "        self._observed[key] = last\n",
         "",
         STATISTICS,
     ),
     Fault(
         "prompt statistics taken again after a preemption",
-        DECODER,
-        "            plans[i].trajectory.observe_from = plans[i].trajectory.length\n",
+        LINK,
+        "            trajectories[i].observe_from = trajectories[i].length\n",
         "            pass\n",
         STATISTICS,
     ),
@@ -409,7 +410,7 @@ FAULTS = (
     ),
     Fault(
         "rejection: another attempt draws the same drafts",
-        DECODER,
+        LINK,
         'stream_seed(request.seed, request.attempt, "drafts")',
         'stream_seed(request.seed, 0, "drafts")',
         f"{REJECTION_LAW} -k attempts",

@@ -46,10 +46,11 @@ class Turns:
         self.booked.append((n_roots, n_drafts, other_rows, n_gained))
 
 
-def _decoder(drafter: Drafter | None, turns: Turns, **settings: object) -> Decoder:
+def _decoder(drafter: Drafter, turns: Turns, **settings: object) -> Decoder:
     decoder = new_decoder(toy_target(), drafter, **settings)
-    assert (decoder._balance is None) == (drafter is None)
-    decoder._balance = turns  # type: ignore[assignment]
+    assert decoder._link is not None
+    assert decoder._link.balance is not None
+    decoder._link.balance = turns  # type: ignore[assignment]
     return decoder
 
 

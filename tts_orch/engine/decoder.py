@@ -7,11 +7,9 @@ batch, preemption and forks change the speed only. Under rejection they change t
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from itertools import accumulate
 from typing import Final
 
 import numpy as np
@@ -20,25 +18,19 @@ import torch
 from tts_orch.config import EngineConfig
 from tts_orch.engine.admission import Admission
 from tts_orch.engine.cost_model import CostModel
+from tts_orch.engine.drafter_link import DrafterLink
 from tts_orch.engine.laws import RawStatistics, raw_statistics
-from tts_orch.engine.observation import laws_by_node, no_laws, verified_step
 from tts_orch.engine.packing import PAGE, Entry, draft_place, pack
 from tts_orch.engine.rejection import verify_by_rejection
 from tts_orch.engine.target import Target
 from tts_orch.engine.trajectory import Trajectory
 from tts_orch.engine.verification import Walk, verify
-from tts_orch.policies.drafting.draft_balance import DraftBalance
-from tts_orch.policies.drafting.draft_size import DraftSize, FixedSize
-from tts_orch.policies.drafting.draft_tree import Drafter, DraftTree, TrajectoryStart
-from tts_orch.policies.drafting.law_rows import text_rows
-from tts_orch.policies.drafting.node_budget import NodeBudget
+from tts_orch.policies.drafting.draft_tree import Drafter, DraftTree
 from tts_orch.records import Chunk, DecodeRequest, FinishReason, FloatArray, IntArray
 from tts_orch.seeds import stream_seed
 
 __all__ = ["Counters", "Decoder"]
 
-_NODES_TO_LEARN_FROM: Final = 3
-"""Nodes of a tree, in the mean and with the root, from which rejected ones are learned: of fewer there is little to learn."""
 _NO_LAW: Final = "the target's logits at position {} are not numbers, or the sampling law excludes every token"
 
 
@@ -89,22 +81,23 @@ class Decoder:
         self, target: Target, drafter: Drafter | None, config: EngineConfig, cost_model: CostModel | None = None
     ) -> None:
         self.target = target
-        self.drafter = drafter
         self.counters = Counters()
         self._prefill_chunk = config.prefill_chunk
         self._is_keyed = config.verification == "keyed"
         self._max_nodes = max_nodes = 0 if drafter is None else config.max_nodes
-        self._admission = Admission(target, config, max_nodes)
-        self._observed: dict[tuple[str, bytes], int] = {}  # positions of a prompt that a scope has learned
-        self._size: DraftSize | None = None
-        self._balance: DraftBalance | None = None
-        if drafter is not None and max_nodes and config.node_budget:
-            cost_model = cost_model or target.measure_cost(config.max_batch)
-            self._size = NodeBudget(drafter.priors, cost_model.seconds, max_nodes)
-            self._balance = DraftBalance(cost_model.seconds)
-        elif max_nodes:
-            self._size = FixedSize(max_nodes)
+        feature_layers = drafter.feature_layers if drafter is not None and max_nodes else ()
+        self._admission = Admission(target, config, max_nodes, feature_layers)
+        if max_nodes and config.node_budget and cost_model is None:
+            cost_model = target.measure_cost(config.max_batch)
         self.cost_model = cost_model
+        self._link: DrafterLink | None = None
+        if drafter is not None:
+            self._link = DrafterLink(drafter, config, cost_model, self._admission.pages)
+
+    @property
+    def drafter(self) -> Drafter | None:
+        """Where drafts come from."""
+        return None if self._link is None else self._link.drafter
 
     @property
     def is_idle(self) -> bool:
@@ -126,9 +119,8 @@ class Decoder:
 
     def close_scope(self, scope: str) -> None:
         """Forget the draft statistics of a scope."""
-        if self.drafter is not None:
-            self.drafter.close_scope(scope)
-        self._observed = {key: value for key, value in self._observed.items() if key[0] != scope}
+        if self._link is not None:
+            self._link.close_scope(scope)
 
     def statistics(self) -> dict[str, float]:
         """Return the counters by name."""
@@ -139,7 +131,8 @@ class Decoder:
         """Advance every running trajectory by one verify step or prefill chunk and return what was committed."""
         chunks = [self._end(trajectory) for trajectory in self._admission.take_cancelled()]
         for trajectory in self._admission.admit():
-            self._start(trajectory)
+            if self._link is not None:
+                self._link.start(trajectory)
         before = replace(self.counters)
         plans = self._plan()
         if not plans:
@@ -149,41 +142,6 @@ class Decoder:
         chunks += self._verify([plan for plan in plans if plan.entry.tree is not None], logits)
         self._book(before, sum(len(plan.entry.token_ids) for plan in plans if plan.entry.tree is None))
         return chunks
-
-    def _start(self, trajectory: Trajectory) -> None:
-        """Tell the drafter about a trajectory, unless it knows it from before a preemption."""
-        if not self._drafts(trajectory) or trajectory.is_known:
-            return
-        trajectory.is_known = True
-        request = trajectory.request
-        seed = request.seed if self._is_keyed else stream_seed(request.seed, request.attempt, "drafts")
-        start = TrajectoryStart(
-            request.candidate_id, trajectory.token_ids.copy(), request.scope, seed, request.law, self._is_keyed
-        )
-        self.drafter.start(start)  # type: ignore[union-attr]
-        if not self.drafter.learns_prompt_laws:  # type: ignore[union-attr]
-            self._learn_text(trajectory)
-
-    def _learn_text(self, trajectory: Trajectory) -> None:
-        """Tell the drafter what follows positions of the prompt, once a scope, and of an output that nobody has counted."""
-        request, token_ids, key = trajectory.request, trajectory.token_ids, _prompt_key(trajectory)
-        last = request.prompt_length - 1  # what follows it is the trajectory's own
-        for first, end in (
-            (self._observed.get(key, 0), last),
-            (max(trajectory.observe_from, last), len(token_ids) - 1),
-        ):
-            if first < end:
-                text = text_rows(token_ids[first + 1 : end + 1])
-                self.drafter.observe_prompt(request.candidate_id, first, *text)  # type: ignore[union-attr]
-        self._observed[key] = last
-
-    @property
-    def _is_resting(self) -> bool:
-        """Whether drafts have cost more than they brought, for now."""
-        return self._balance is not None and not self._balance.affords_drafts
-
-    def _drafts(self, trajectory: Trajectory) -> bool:
-        return self.drafter is not None and trajectory.request.use_drafts
 
     def _plan(self) -> list[_Plan]:
         """Choose what every running trajectory does in this pass, oldest first."""
@@ -220,27 +178,23 @@ class Decoder:
             tokens = trajectory.token_ids[trajectory.computed : end]
             room -= len(tokens)
             first = len(tokens)
-            if self._drafts(trajectory) and self.drafter.learns_prompt_laws:  # type: ignore[union-attr]
-                unlearned = max(trajectory.observe_from, self._observed.get(_prompt_key(trajectory), 0))
-                first = min(max(unlearned - trajectory.computed, 0), first)
+            if self._link is not None:
+                first = min(max(self._link.n_learned(trajectory) - trajectory.computed, 0), first)
             plans.append(_Plan(trajectory, Entry(tokens, trajectory.computed, trajectory.pages, first_logit=first)))
         return plans
 
     def _draft(self, decoding: Sequence[Trajectory], other_rows: int) -> list[DraftTree]:
         """Return a tree for each trajectory: the root, and the draft nodes to verify."""
         trees = [DraftTree.root_only(trajectory.root) for trajectory in decoding]
-        drafting = [i for i, trajectory in enumerate(decoding) if self._drafts(trajectory)]
-        if not drafting or self._size is None or self.drafter is None or self._is_resting:
+        if self._link is None or not (drafting := self._link.drafting(decoding)):
             return trees
         started = time.perf_counter()
-        source = self.drafter.slots([decoding[i].request.candidate_id for i in drafting])
-        rooms = np.array([self._room(decoding[i]) for i in drafting], np.int64)
+        rooms = np.array([self._room(trajectory) for trajectory in drafting], np.int64)
         other_rows += len(decoding) - len(drafting)
-        drafted = self._size.draft(source, rooms, other_rows, n_roots=len(decoding))
-        for i, tree in zip(drafting, drafted, strict=True):
-            trees[i] = tree
+        drafted = self._link.draft(drafting, rooms, other_rows, n_roots=len(decoding))
+        tree_of = dict(zip(map(id, drafting), drafted, strict=True))
         self.counters.draft_s += time.perf_counter() - started
-        return trees
+        return [tree_of.get(id(trajectory), tree) for trajectory, tree in zip(decoding, trees, strict=True)]
 
     def _forward(self, plans: Sequence[_Plan]) -> torch.Tensor:
         batch = pack([plan.entry for plan in plans])
@@ -262,23 +216,15 @@ class Decoder:
         for plan in plans:
             trajectory, n_tokens = plan.trajectory, len(plan.entry.token_ids)
             n_wanted = n_tokens - plan.entry.first_logit
-            if n_wanted:
-                self._learn_prompt(plan, raw_statistics(logits[plan.first_row : plan.first_row + n_wanted]))
+            if n_wanted and self._link is not None:
+                statistics = raw_statistics(logits[plan.first_row : plan.first_row + n_wanted])
+                self._link.learn_prompt(trajectory, plan.entry, statistics)
             trajectory.computed += n_tokens
             trajectory.observe_from = max(trajectory.observe_from, trajectory.computed)
             self.counters.prefill_tokens += n_tokens
             if not trajectory.is_prefilling:
                 trajectory.observe_from = trajectory.length
                 self._admission.share(trajectory)
-
-    def _learn_prompt(self, plan: _Plan, statistics: RawStatistics) -> None:
-        trajectory, entry = plan.trajectory, plan.entry
-        if self.drafter is None or np.isnan(statistics.self_certainties).any():
-            return
-        start, probs = entry.start + entry.first_logit, np.exp(statistics.top_log_probs)
-        self.drafter.observe_prompt(trajectory.request.candidate_id, start, statistics.top_ids, probs)
-        learned = min(entry.start + len(entry.token_ids), trajectory.request.prompt_length)
-        self._observed[_prompt_key(trajectory)] = learned
 
     def _verify(self, plans: Sequence[_Plan], logits: torch.Tensor) -> list[Chunk]:
         if not plans:
@@ -295,7 +241,8 @@ class Decoder:
         verified = time.perf_counter()
         chunks, counts = self._commit(plans, walks, statistics, log_probs)
         committed = time.perf_counter()
-        self._learn(plans, walks, counts, statistics, logits)
+        if self._link is not None:
+            self._link.learn([plan.trajectory for plan in plans], walks, counts, statistics, logits)
         learned = time.perf_counter()
         for plan, chunk in zip(plans, chunks, strict=True):
             if chunk.finish_reason is not None:
@@ -348,45 +295,14 @@ class Decoder:
         self._admission.pages.move(*(np.concatenate(column) for column in zip(*moves, strict=True)))
         return chunks, counts
 
-    def _learn(
-        self,
-        plans: Sequence[_Plan],
-        walks: Sequence[Walk],
-        counts: Sequence[int],
-        statistics: RawStatistics,
-        logits: torch.Tensor,
-    ) -> None:
-        """Tell the drafter and the node budget what was verified."""
-        taught = [i for i, plan in enumerate(plans) if counts[i] and self._drafts(plan.trajectory)]
-        if not taught or self.drafter is None:
-            return
-        walked, n_committed = [walks[i] for i in taught], [counts[i] for i in taught]
-        if self._balance is None or self._balance.affords_learning:
-            first_rows = list(accumulate((len(walk.nodes) for walk in walks), initial=0))
-            all_rows = logits if self._learns_from_rejected(walked) else None
-            laws = laws_by_node(walked, n_committed, statistics, [first_rows[i] for i in taught], all_rows)
-        else:
-            laws = no_laws(walked, statistics.top_ids.shape[1])
-        names = [plans[i].trajectory.request.candidate_id for i in taught]
-        steps = [verified_step(*step) for step in zip(names, walked, n_committed, laws, strict=True)]
-        self.drafter.observe(steps)
-        for i in taught:
-            plans[i].trajectory.observe_from = plans[i].trajectory.length
-        if self._size is not None and not self._is_resting:
-            self._size.observe(steps)
-
-    def _learns_from_rejected(self, walks: Sequence[Walk]) -> bool:
-        n_nodes = sum(walk.tree.n_nodes for walk in walks)
-        return self.drafter.learns_from_rejected and n_nodes >= _NODES_TO_LEARN_FROM * len(walks)  # type: ignore[union-attr]
-
     def _book(self, before: Counters, n_prefilled: int) -> None:
         """Tell the balance what drafts brought and cost in a pass."""
-        if self._balance is None:
+        if self._link is None or self._link.balance is None:
             return
         after = self.counters
         n_roots = after.verify_steps - before.verify_steps
         if n_roots:
-            self._balance.book(
+            self._link.balance.book(
                 n_roots,
                 after.draft_nodes - before.draft_nodes,
                 n_prefilled,
@@ -409,15 +325,9 @@ class Decoder:
         return Chunk(name, trajectory.length, tokens, none, none, none, finish_reason=reason)
 
     def _close(self, trajectory: Trajectory) -> None:
-        if trajectory.is_known and self.drafter is not None:
-            self.drafter.close(trajectory.request.candidate_id)
+        if self._link is not None:
+            self._link.close(trajectory)
         self._admission.retire(trajectory)
-
-
-def _prompt_key(trajectory: Trajectory) -> tuple[str, bytes]:
-    request = trajectory.request
-    prompt = request.token_ids[: request.prompt_length].tobytes()
-    return request.scope, hashlib.blake2b(prompt, digest_size=16).digest()
 
 
 def _drawn(walk: Walk, self_certainties: FloatArray) -> list[int]:

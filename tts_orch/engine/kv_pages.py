@@ -193,5 +193,5 @@ class KVPages:
         tile = (PAGE, head_dim) if is_value else (head_dim, PAGE)
         return self._storage[:, start * PAGE : (start + width) * PAGE].unflatten(-1, (heads, *tile))
 
-    def _indices(self, numbers: IntArray) -> Tensor:
+    def _indices(self, numbers: NDArray[np.integer]) -> Tensor:
         return torch.as_tensor(numbers, dtype=torch.int64).to(self.device, non_blocking=True)

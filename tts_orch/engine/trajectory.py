@@ -26,6 +26,7 @@ class Trajectory:
         draft_pages: pages for the keys of draft nodes.
         is_shared: whether the last of `pages` can be seen by others and must be copied before it is written.
         is_known: whether the drafter has been told about it.
+        features_told: positions, from the beginning, whose features the drafter has been told.
         verify_steps: verify steps it took so far.
         observe_from: first position whose law may still be counted into the draft statistics.
         solution_limit: length that a solution may reach.
@@ -50,6 +51,7 @@ class Trajectory:
         self.draft_pages: list[int] = []
         self.is_shared = False
         self.is_known = False
+        self.features_told = 0
         self.verify_steps = 0
         self.observe_from = request.statistics_from
         prompt, output = np.split(request.token_ids, [request.prompt_length])

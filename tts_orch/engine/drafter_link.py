@@ -1,0 +1,194 @@
+"""Everything that a decoder and its drafter tell each other, and whether there is drafting at all."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from itertools import accumulate
+from typing import Final
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from tts_orch.config import EngineConfig
+from tts_orch.engine.cost_model import CostModel
+from tts_orch.engine.kv_pages import KVPages
+from tts_orch.engine.laws import RawStatistics
+from tts_orch.engine.observation import laws_by_node, no_laws, verified_step
+from tts_orch.engine.packing import Entry
+from tts_orch.engine.trajectory import Trajectory
+from tts_orch.engine.verification import Walk
+from tts_orch.policies.drafting.draft_balance import DraftBalance
+from tts_orch.policies.drafting.draft_size import DraftSize, FixedSize
+from tts_orch.policies.drafting.draft_tree import Drafter, DraftTree, TrajectoryStart
+from tts_orch.policies.drafting.law_rows import text_rows
+from tts_orch.policies.drafting.node_budget import NodeBudget
+from tts_orch.seeds import stream_seed
+
+__all__ = ["DrafterLink"]
+
+_NODES_TO_LEARN_FROM: Final = 3
+"""Nodes of a tree, in the mean and with the root, from which rejected ones are learned: of fewer there is little to learn."""
+
+
+class DrafterLink:
+    """A decoder's side of a `Drafter`: who is told what and when, how many nodes are drafted, when drafts rest.
+
+    Args:
+        drafter: who drafts.
+        config: limits of drafts, and how they are verified.
+        cost_model: what passes cost, for a node budget.
+        pages: where the features of committed positions are.
+
+    Attributes:
+        drafter: as given.
+        balance: whether drafts pay, None where they have a fixed size.
+    """
+
+    def __init__(self, drafter: Drafter, config: EngineConfig, cost_model: CostModel | None, pages: KVPages) -> None:
+        self.drafter = drafter
+        self.balance: DraftBalance | None = None
+        self._pages = pages
+        self._is_keyed = config.verification == "keyed"
+        self._observed: dict[tuple[str, bytes], int] = {}  # positions of a prompt that a scope has learned
+        self._size: DraftSize | None = FixedSize(config.max_nodes) if config.max_nodes else None
+        if self._size is not None and config.node_budget and cost_model is not None:
+            self._size = NodeBudget(drafter.priors, cost_model.seconds, config.max_nodes)
+            self.balance = DraftBalance(cost_model.seconds)
+
+    def start(self, trajectory: Trajectory) -> None:
+        """Tell the drafter about a trajectory, unless it knows it from before a preemption."""
+        request = trajectory.request
+        if not request.use_drafts or trajectory.is_known:
+            return
+        trajectory.is_known = True
+        seed = request.seed if self._is_keyed else stream_seed(request.seed, request.attempt, "drafts")
+        self.drafter.start(
+            TrajectoryStart(
+                request.candidate_id,
+                trajectory.token_ids.copy(),
+                request.scope,
+                seed,
+                request.law,
+                self._is_keyed,
+                request.domain,
+                request.drafter,
+            )
+        )
+        if not self.drafter.learns_prompt_laws:
+            self._learn_text(trajectory)
+
+    def _learn_text(self, trajectory: Trajectory) -> None:
+        """Tell the drafter what follows positions of the prompt, once a scope, and of an output that nobody has counted."""
+        request, token_ids, key = trajectory.request, trajectory.token_ids, _prompt_key(trajectory)
+        last = request.prompt_length - 1  # what follows it is the trajectory's own
+        for first, end in (
+            (self._observed.get(key, 0), last),
+            (max(trajectory.observe_from, last), len(token_ids) - 1),
+        ):
+            if first < end:
+                text = text_rows(token_ids[first + 1 : end + 1])
+                self.drafter.observe_prompt(request.candidate_id, first, *text)
+        self._observed[key] = last
+
+    def n_learned(self, trajectory: Trajectory) -> int:
+        """Return how many positions of a prefill, from its beginning, need no law for the drafter's sake."""
+        if not trajectory.request.use_drafts or not self.drafter.learns_prompt_laws:
+            return trajectory.length
+        return max(trajectory.observe_from, self._observed.get(_prompt_key(trajectory), 0))
+
+    def learn_prompt(self, trajectory: Trajectory, entry: Entry, statistics: RawStatistics) -> None:
+        """Tell the drafter the laws of a prefill chunk, unless they are no laws."""
+        if np.isnan(statistics.self_certainties).any():
+            return
+        start, probs = entry.start + entry.first_logit, np.exp(statistics.top_log_probs)
+        self.drafter.observe_prompt(trajectory.request.candidate_id, start, statistics.top_ids, probs)
+        learned = min(entry.start + len(entry.token_ids), trajectory.request.prompt_length)
+        self._observed[_prompt_key(trajectory)] = learned
+
+    @property
+    def is_resting(self) -> bool:
+        """Whether drafts have cost more than they brought, for now."""
+        return self.balance is not None and not self.balance.affords_drafts
+
+    def drafting(self, trajectories: Sequence[Trajectory]) -> list[Trajectory]:
+        """Return those that get drafts in this pass."""
+        if self._size is None or self.is_resting:
+            return []
+        return [trajectory for trajectory in trajectories if trajectory.request.use_drafts]
+
+    def draft(
+        self, trajectories: Sequence[Trajectory], rooms: NDArray[np.int64], other_rows: int, n_roots: int
+    ) -> list[DraftTree]:
+        """Return a tree for each trajectory; see `DraftSize.draft`."""
+        assert self._size is not None
+        self._tell_features(trajectories)
+        source = self.drafter.slots([trajectory.request.candidate_id for trajectory in trajectories])
+        return self._size.draft(source, rooms, other_rows, n_roots)
+
+    def _tell_features(self, trajectories: Sequence[Trajectory]) -> None:
+        """Tell the drafter the features of all positions but the root's that it has not been told."""
+        if not self._pages.feature_layers:
+            return
+        for trajectory in trajectories:
+            first, last = trajectory.features_told, trajectory.length - 1
+            if first < last:
+                features = self._pages.read_features(trajectory.pages, first, last)
+                self.drafter.observe_features(trajectory.request.candidate_id, first, features)
+                trajectory.features_told = last
+
+    def learn(
+        self,
+        trajectories: Sequence[Trajectory],
+        walks: Sequence[Walk],
+        counts: Sequence[int],
+        statistics: RawStatistics,
+        logits: torch.Tensor,
+    ) -> None:
+        """Tell the drafter and the node budget what was verified in a pass.
+
+        Args:
+            trajectories: that had a root in it.
+            walks: theirs.
+            counts: tokens that each committed.
+            statistics: one row a visited node, in the order of the walks.
+            logits: of the whole pass.
+        """
+        taught = [i for i, trajectory in enumerate(trajectories) if counts[i] and trajectory.request.use_drafts]
+        if not taught:
+            return
+        walked, n_committed = [walks[i] for i in taught], [counts[i] for i in taught]
+        if self.balance is None or self.balance.affords_learning:
+            first_rows = list(accumulate((len(walk.nodes) for walk in walks), initial=0))
+            all_rows = logits if self._learns_from_rejected(walked) else None
+            laws = laws_by_node(walked, n_committed, statistics, [first_rows[i] for i in taught], all_rows)
+        else:
+            laws = no_laws(walked, statistics.top_ids.shape[1])
+        names = [trajectories[i].request.candidate_id for i in taught]
+        steps = [verified_step(*step) for step in zip(names, walked, n_committed, laws, strict=True)]
+        self.drafter.observe(steps)
+        for i in taught:
+            trajectories[i].observe_from = trajectories[i].length
+        if self._size is not None and not self.is_resting:
+            self._size.observe(steps)
+
+    def _learns_from_rejected(self, walks: Sequence[Walk]) -> bool:
+        n_nodes = sum(walk.tree.n_nodes for walk in walks)
+        return self.drafter.learns_from_rejected and n_nodes >= _NODES_TO_LEARN_FROM * len(walks)
+
+    def close(self, trajectory: Trajectory) -> None:
+        """Tell the drafter that a trajectory has ended, if it knows it."""
+        if trajectory.is_known:
+            self.drafter.close(trajectory.request.candidate_id)
+
+    def close_scope(self, scope: str) -> None:
+        """Forget the draft statistics of a scope."""
+        self.drafter.close_scope(scope)
+        self._observed = {key: value for key, value in self._observed.items() if key[0] != scope}
+
+
+def _prompt_key(trajectory: Trajectory) -> tuple[str, bytes]:
+    request = trajectory.request
+    prompt = request.token_ids[: request.prompt_length].tobytes()
+    return request.scope, hashlib.blake2b(prompt, digest_size=16).digest()
