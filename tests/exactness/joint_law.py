@@ -1,4 +1,4 @@
-"""Joint laws of short outputs by enumeration with the stock model, and chi-square against them."""
+"""Joint laws of short outputs by enumeration with the stock model, samples of rejection mode, and chi-square of both."""
 
 from __future__ import annotations
 
@@ -8,9 +8,12 @@ from collections.abc import Mapping, Sequence
 import torch
 from scipy.stats import chisquare
 
+from tests.exactness.decoding import decode, new_decoder, toy_target
 from tests.exactness.reference import processed_row
 from tests.toys import EOS_ID, toy_llama
-from tts_orch.records import IntArray, SamplingParams
+from tts_orch.policies.drafting.draft_tree import Drafter
+from tts_orch.records import DecodeRequest, IntArray, SamplingParams
+from tts_orch.seeds import trajectory_seed
 
 ERROR_RATE = 1e-3
 """Tests are on fixed seeds; a correct decoder would fail each with this probability on another set of seeds."""
@@ -32,6 +35,35 @@ def joint_law(prompt_ids: IntArray, law: SamplingParams) -> Law:
             longer |= {(*output, int(i)): mass * float(probabilities[i]) for i in probabilities.nonzero()[:, 0]}
         joint = longer
     return joint
+
+
+def sample(
+    drafter: Drafter,
+    prompt_ids: IntArray,
+    law: SamplingParams,
+    scopes: Sequence[str],
+    *,
+    max_nodes: int = 12,
+    node_budget: bool = False,
+) -> list[tuple[int, ...]]:
+    """Return the output of one trajectory a scope, in order of the scopes, decoded by rejection with drafts that matter."""
+    requests = [
+        DecodeRequest(str(i), prompt_ids, len(prompt_ids), trajectory_seed(0, "law", (i,)), law, scope)
+        for i, scope in enumerate(scopes)
+    ]
+    decoder = new_decoder(
+        toy_target(),
+        drafter,
+        n_pages=160,
+        max_batch=32,
+        max_nodes=max_nodes,
+        node_budget=node_budget,
+        verification="rejection",
+    )
+    outcomes = decode(decoder, requests)
+    assert decoder.counters.accepted_nodes > len(requests) / 5, "drafts hardly took part"
+    assert decoder.counters.verify_steps > 1.1 * len(requests), "hardly a trajectory took two verify steps"
+    return [tuple(outcomes[str(i)].tokens) for i in range(len(scopes))]
 
 
 def p_value(samples: Sequence[tuple[int, ...]], law: Law) -> float:

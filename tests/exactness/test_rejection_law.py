@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from tests.exactness.decoding import decode, new_decoder, prompt, request, toy_target
 from tests.exactness.drafters import AdversarialDrafter, RandomDrafter
-from tests.exactness.joint_law import ERROR_RATE, Law, joint_law, p_value
+from tests.exactness.joint_law import ERROR_RATE, Law, joint_law, p_value, sample
 from tests.exactness.processor_matrix import PROCESSOR_MATRIX
 from tests.exactness.reference import Outcome, decode_plainly, processed_row
 from tests.exactness.sampling_drafter import SamplingDrafter, Slot, Table, constant_table, empty_table, random_table
@@ -30,8 +30,7 @@ from tts_orch.engine.sibling_trials import judge_children
 from tts_orch.engine.verification import Walk
 from tts_orch.policies.drafting.draft_tree import Drafter, DraftTree
 from tts_orch.policies.drafting.registry import make_drafter
-from tts_orch.records import DecodeRequest, IntArray, SamplingParams
-from tts_orch.seeds import trajectory_seed
+from tts_orch.records import DecodeRequest, SamplingParams
 
 _PROMPT = prompt(12)
 _LIKELY = (20, 35, 50, 65, 80)
@@ -61,29 +60,6 @@ def _drafter(name: DrafterName) -> Drafter | None:
     return make_drafter(config, vocabulary_size=VOCABULARY_SIZE)
 
 
-def _sample(
-    drafter: Drafter, law: SamplingParams, scopes: Sequence[str], prompt_ids: IntArray = _PROMPT, max_nodes: int = 12
-) -> list[tuple[int, ...]]:
-    """Return the output of one trajectory a scope, in order of the scopes."""
-    requests = [
-        DecodeRequest(str(i), prompt_ids, len(prompt_ids), trajectory_seed(0, "law", (i,)), law, scope)
-        for i, scope in enumerate(scopes)
-    ]
-    decoder = new_decoder(
-        toy_target(),
-        drafter,
-        n_pages=160,
-        max_batch=32,
-        max_nodes=max_nodes,
-        node_budget=False,
-        verification="rejection",
-    )
-    outcomes = decode(decoder, requests)
-    assert decoder.counters.accepted_nodes > len(requests) / 5, "drafts hardly took part"
-    assert decoder.counters.verify_steps > 1.1 * len(requests), "hardly a trajectory took two verify steps"
-    return [tuple(outcomes[str(i)].tokens) for i in range(len(scopes))]
-
-
 @cache
 def _joint(law: SamplingParams) -> Law:
     return joint_law(_PROMPT, law)
@@ -94,7 +70,7 @@ def _fit(
 ) -> float:
     joint = _joint(law)
     drafter = SamplingDrafter(table or random_table(VOCABULARY_SIZE, _DRAFTED_IDS), slots, **habits)
-    return p_value(_sample(drafter, law, ["scope"] * n), joint)
+    return p_value(sample(drafter, _PROMPT, law, ["scope"] * n), joint)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +94,7 @@ def test_three_tokens_have_the_enumerated_law_with_stand() -> None:
     """Penalties and biases are unknown to its laws, so that there is something to reject."""
     drafter = _drafter("stand")
     assert drafter is not None
-    samples = _sample(drafter, _ALL_PROCESSORS, ["scope"] * 2000, max_nodes=3)
+    samples = sample(drafter, _PROMPT, _ALL_PROCESSORS, ["scope"] * 2000, max_nodes=3)
     assert p_value(samples, _joint(_ALL_PROCESSORS)) > ERROR_RATE
 
 
@@ -178,7 +154,7 @@ def test_pairs_with_a_shared_table_are_independent(name: str) -> None:
     double = SamplingDrafter(empty_table(VOCABULARY_SIZE), ("drawn", "drawn"), learns=True)
     drafter = double if name == "double" else _drafter("stand")
     assert drafter is not None
-    samples = _sample(drafter, law, scopes + scopes, prompt_ids, max_nodes=3)
+    samples = sample(drafter, prompt_ids, law, scopes + scopes, max_nodes=3)
     pairs = [first + second for first, second in zip(samples[:2000], samples[2000:], strict=True)]
     single = joint_law(prompt_ids, law)
     product = {a + b: single[a] * single[b] for a, b in itertools.product(single, single)}
