@@ -61,16 +61,16 @@ class DynamicTrees:
         promise = self._log_promise[above] + np.minimum(candidates.log_promise[rows, ranks], 0.0)
         self._log_promise = np.append(self._log_promise, promise)
 
-    def beams(self, width: int, max_depth: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Return the `width` most promising nodes of each tree's last level, tree by tree.
+    def beams(self, width: NDArray[np.int64], max_depth: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return the most promising nodes of each tree's last level, tree by tree.
 
         Args:
-            width: most nodes of a tree.
+            width: `[b]` most nodes of each tree.
             max_depth: `[b]` deepest level that children of these nodes may be on.
         """
         newest = np.arange(self._newest, len(self.token))
         newest = newest[self.depth[newest] < max_depth[self.tree[newest]]]
-        return self._best(newest, np.full(self.n_trees, width))
+        return self._best(newest, width)
 
     def build(self, n_nodes: NDArray[np.int64]) -> list[DraftTree]:
         """Return the trees of the `n_nodes[i]` most promising nodes, root not counted; siblings by falling promise."""

@@ -49,7 +49,7 @@ def _grown(n_trees: int, width: int, depth: int, seed: int) -> tuple[DynamicTree
             own = log_q[row][ids[row] == trees.token[node]][0]
             tree = int(trees.tree[node])
             seen[tree][paths[node]] = seen[tree].get(paths[above], 0.0) + own
-        nodes = trees.beams(width, np.full(n_trees, depth))
+        nodes = trees.beams(np.full(n_trees, width), np.full(n_trees, depth))
     return trees, seen
 
 
@@ -87,8 +87,8 @@ def test_beams_are_the_best_of_the_last_level_within_their_depth() -> None:
     log_q = np.log([[0.5, 0.3], [0.6, 0.1]])
     ids = np.array([[1, 2], [3, 4]], np.int32)
     trees.expand(np.arange(2), choose_candidates(ids, log_q, _parents(2, SamplingParams(), is_keyed=False), 2))
-    assert trees.token[trees.beams(1, np.array([2, 2]))].tolist() == [1, 3]
-    assert trees.token[trees.beams(2, np.array([2, 1]))].tolist() == [1, 2]
+    assert trees.token[trees.beams(np.array([1, 1]), np.array([2, 2]))].tolist() == [1, 3]
+    assert trees.token[trees.beams(np.array([2, 2]), np.array([2, 1]))].tolist() == [1, 2]
 
 
 def test_tokens_that_the_law_excludes_are_no_nodes() -> None:

@@ -1,0 +1,130 @@
+"""Draft heads and small language models for the toy target, and a stand-in for the engine that tells their drafter features."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+import numpy as np
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from tests.toys import VOCABULARY_SIZE, toy_llama, toy_tokenizer
+from tts_orch.drafters.causal_lm import CausalLM
+from tts_orch.drafters.draft_network import HeadNetwork
+from tts_orch.drafters.eagle_head import EagleHead
+from tts_orch.drafters.eagle_network import EagleNetwork
+from tts_orch.drafters.head_config import HeadConfig
+from tts_orch.drafters.target_facts import TargetFacts, target_facts
+from tts_orch.engine.target import Target
+from tts_orch.policies.drafting.draft_tree import Drafter, DraftTree, TrajectoryStart, VerifiedStep
+from tts_orch.records import IntArray, SamplingParams
+
+
+def toy_facts(dtype: torch.dtype = torch.float64) -> TargetFacts:
+    """Return the facts of the Llama toy."""
+    return target_facts(
+        Target(toy_llama(dtype), toy_tokenizer(), numerics="fast", name="toy", weights_id="toy weights")
+    )
+
+
+def toy_head(facts: TargetFacts, seed: int = 0) -> EagleHead:
+    """Return a head with random weights whose laws are not flat."""
+    torch.manual_seed(seed)
+    head = EagleHead(HeadConfig.for_target(facts.config, target_weights_id=facts.weights_id))
+    with torch.no_grad():
+        for name, weight in head.named_parameters():
+            if weight.dim() > 1:
+                weight.mul_(1.5)
+            elif "norm" in name:
+                weight.add_(0.1 * torch.randn(weight.shape))
+    return head
+
+
+def toy_network(kind: str, facts: TargetFacts) -> HeadNetwork:
+    """Return a random head, or a small language model that is not the target."""
+    if kind == "head":
+        return EagleNetwork(toy_head(facts), facts)
+    return CausalLM(noisy_toy(0.2), VOCABULARY_SIZE)
+
+
+def noisy_toy(noise: float, dtype: torch.dtype = torch.float64) -> PreTrainedModel:
+    """Return the Llama toy with a share of other random weights: a language model that often agrees with it."""
+    model, other = toy_llama(dtype), toy_llama(dtype, seed=1)
+    with torch.no_grad():
+        for weight, its_noise in zip(model.parameters(), other.parameters(), strict=True):
+            weight.add_(noise * (its_noise - weight))
+    return model
+
+
+class FakeEngine:
+    """Tells a drafter what the engine would, for trajectories whose tokens the test commits.
+
+    Args:
+        drafter: is told.
+        model: whose last hidden states are the features.
+    """
+
+    def __init__(self, drafter: Drafter, model: PreTrainedModel) -> None:
+        self._drafter = drafter
+        self._model = model
+        self.tokens: dict[str, list[int]] = {}
+        self._n_told: dict[str, int] = {}
+
+    def start(self, name: str, tokens: Sequence[int], law: SamplingParams, seed: int = 5) -> None:
+        """Begin a trajectory."""
+        self.tokens[name], self._n_told[name] = list(tokens), 0
+        self._drafter.start(TrajectoryStart(name, np.array(tokens, np.int32), "scope", seed, law))
+
+    def draft(self, names: Sequence[str], n_nodes: int) -> list[DraftTree]:
+        """Tell features that are due, and ask for trees."""
+        if self._drafter.feature_layers:
+            for name in names:
+                features = self.features(self.tokens[name])
+                last = len(self.tokens[name]) - 1
+                self._drafter.observe_features(name, self._n_told[name], features[self._n_told[name] : last])
+                self._n_told[name] = last
+        return self._drafter.slots(names).grow([n_nodes] * len(names))
+
+    def commit(self, name: str, tree: DraftTree, accepted: Sequence[int], token: int) -> None:
+        """Commit a path of a tree and a token behind it."""
+        committed = np.array([*tree.token[list(accepted)], token], np.int32)
+        self.tokens[name] += committed.tolist()
+        no_laws = np.zeros((tree.n_nodes, 1), np.int32), np.zeros((tree.n_nodes, 1), np.float32)
+        self._drafter.observe([VerifiedStep(name, tree, np.array(accepted, np.int32), committed, *no_laws)])
+
+    def close(self, name: str) -> None:
+        """End a trajectory."""
+        self._drafter.close(name)
+
+    def features(self, tokens: Sequence[int]) -> Tensor:
+        """Return `[n, d]` what the LM head reads at each position."""
+        with torch.inference_mode():
+            states: Tensor = self._model.base_model(torch.tensor([list(tokens)])).last_hidden_state[0]
+            return states
+
+
+def reference_laws(kind: str, engine: FakeEngine, facts: TargetFacts, tokens: Sequence[int], path: IntArray) -> Tensor:
+    """Return `[V]` log-probabilities behind a path of drafts, everything computed anew and one token after the other."""
+    text = [*tokens, *path.tolist()]
+    with torch.inference_mode():
+        if kind == "lm":
+            return _language_model()(torch.tensor([text])).logits[0, -1].log_softmax(-1)  # type: ignore[no-any-return]
+        head = _head().to(facts.dtype)
+        features = engine.features(tokens)[:-1]
+        for n in range(len(tokens) - 1, len(text)):
+            embeddings = facts.embedding[torch.tensor(text[1 : n + 1])]
+            predicted, _ = head(embeddings[None], features[None], torch.arange(n)[None])
+            features = torch.cat([features, predicted[0, -1:]])
+        return facts.head(features[-1]).log_softmax(-1)
+
+
+@cache
+def _language_model() -> PreTrainedModel:
+    return noisy_toy(0.2)
+
+
+@cache
+def _head() -> EagleHead:
+    return toy_head(toy_facts())

@@ -1,0 +1,78 @@
+"""What a drafter must know of its target: sizes, identity, and the parts that a draft head shares with it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from tts_orch.engine.model_files import tokenizer_id
+from tts_orch.engine.target import Target
+
+__all__ = ["TargetFacts", "lm_head", "target_facts"]
+
+
+@dataclass(frozen=True, slots=True)
+class TargetFacts:
+    """A target as drafters see it.
+
+    Attributes:
+        hidden_size: width of its hidden states.
+        vocab_size: ids that it can draw are below it.
+        n_layers: number of its layers.
+        weights_id: identity of its weights,
+        tokenizer_id: and of its tokenizer; "" if nobody knows.
+        embedding: `[V, hidden_size]`, at least `vocab_size` rows.
+        head: from what the LM head reads, `[..., hidden_size]`, to logits `[..., vocab_size]`.
+        config: the text model's, of transformers.
+        device: where it computes,
+        dtype: and in which type.
+        is_bitwise: whether its kernels, which leave torch one thread, are the bit-stable ones.
+    """
+
+    hidden_size: int
+    vocab_size: int
+    n_layers: int
+    weights_id: str
+    tokenizer_id: str
+    embedding: Tensor
+    head: Callable[[Tensor], Tensor]
+    config: Any
+    device: torch.device
+    dtype: torch.dtype
+    is_bitwise: bool = False
+
+
+def target_facts(target: Target) -> TargetFacts:
+    """Return the facts of a loaded target."""
+    config = target.model.config.get_text_config()
+    embedding: Tensor = target.model.get_input_embeddings().weight
+    return TargetFacts(
+        hidden_size=config.hidden_size,
+        vocab_size=target.vocab_size,
+        n_layers=config.num_hidden_layers,
+        weights_id=target.weights_id,
+        tokenizer_id=tokenizer_id(target.tokenizer),
+        embedding=embedding.detach(),
+        head=lm_head(target.model, target.vocab_size),
+        config=config,
+        device=target.device,
+        dtype=target.dtype,
+        is_bitwise=target.numerics == "bitwise",
+    )
+
+
+def lm_head(model: PreTrainedModel, vocabulary_size: int) -> Callable[[Tensor], Tensor]:
+    """Return what makes logits `[..., vocabulary_size]` of a model's last hidden states, its soft cap included."""
+    layer = model.get_output_embeddings()
+    cap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
+
+    def head(states: Tensor) -> Tensor:
+        logits: Tensor = layer(states)[..., :vocabulary_size]
+        return logits if cap is None else cap * torch.tanh(logits / cap)
+
+    return head
