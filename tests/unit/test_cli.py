@@ -388,6 +388,21 @@ def test_the_summary_counts_every_candidate(capsys: pytest.CaptureFixture[str]) 
     assert summary["finish_reasons"] == {"eos": 8}
 
 
+def test_the_summary_says_who_drafted_what(
+    fake: type[FakeOrchestrator], capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    execute(GOOD)
+    assert json.loads(Path("out/summary.json").read_text())["drafters"] == {}
+    assert "drafts of" not in capsys.readouterr().out
+    counted = {"nodes_drafted_by_stand": 30.0, "nodes_drafted_by_math": 10.0, "nodes_accepted_by_math": 5.0}
+    monkeypatch.setattr(fake, "statistics", lambda self: {"draft_nodes": 40.0, **counted})
+    execute(GOOD)
+    printed = capsys.readouterr().out
+    rows = re.findall(r"^drafts of (\w+) +(\S+) %, of accepted (\S+) % *$", printed, re.MULTILINE)
+    assert rows == [("math", "25", "100"), ("stand", "75", "0")]
+    assert json.loads(Path("out/summary.json").read_text())["drafters"]["math"]["drafted"] == 10
+
+
 def test_problems_without_reference_answers_have_no_accuracy(capsys: pytest.CaptureFixture[str]) -> None:
     write_problems({"id": "a", "prompt": "?"})
     assert execute(GOOD) == 0

@@ -5,12 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from tests.exactness.decoding import decode, new_decoder, prompt, request, toy_target
+from tests.toys import VOCABULARY_SIZE
+from tts_orch.config import DraftingConfig
 from tts_orch.policies.drafting.anpd import Anpd
 from tts_orch.policies.drafting.composed_drafter import ComposedDrafter
 from tts_orch.policies.drafting.composed_kinds import SOURCES
 from tts_orch.policies.drafting.draft_tree import CountingDrafter, DraftTree, TrajectoryStart, VerifiedStep
 from tts_orch.policies.drafting.member_counts import MemberCounts, member_shares
 from tts_orch.policies.drafting.prompt_lookup import PromptLookup
+from tts_orch.policies.drafting.registry import make_drafter
 from tts_orch.policies.routing.merged import ConcatenatedRouting
 from tts_orch.records import SamplingParams
 
@@ -63,3 +67,18 @@ def test_a_composed_drafter_counts_what_its_members_proposed() -> None:
     shares = member_shares(drafter.statistics())
     assert sum(share["drafted"] for share in shares.values()) == tree.n_nodes - 1
     assert sum(share["accepted"] for share in shares.values()) == 2
+
+
+def test_counts_of_members_are_those_of_the_decoder() -> None:
+    stand = make_drafter(DraftingConfig(), vocabulary_size=VOCABULARY_SIZE)
+    assert stand is not None
+    members = {"prompt_lookup": PromptLookup(), "stand": stand}
+    drafter = ComposedDrafter(members, ConcatenatedRouting(list(members)))
+    decoder = new_decoder(toy_target(), drafter, node_budget=False, max_nodes=6)
+    for name in "ab":  # the second one repeats the first
+        decode(decoder, [request(name, prompt(30), SamplingParams(temperature=0, max_new_tokens=30))])
+    counters = decoder.statistics()
+    shares = member_shares(counters).values()
+    assert counters["accepted_nodes"] > 0
+    assert sum(share["accepted"] for share in shares) == counters["accepted_nodes"]
+    assert sum(share["drafted"] for share in shares) == counters["draft_nodes"]

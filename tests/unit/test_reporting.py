@@ -12,6 +12,7 @@ import pytest
 
 from tests.searched_runs import searched_run
 from tts_orch.cli import execute
+from tts_orch.policies.drafting.member_counts import member_shares
 from tts_orch.records import Candidate, FinishReason
 from tts_orch.reporting.accuracy_chart import accuracy_chart
 from tts_orch.reporting.bars import Bar, bar_chart
@@ -128,6 +129,18 @@ def test_what_keeping_prefixes_saves_stands_beside_what_was_read(tmp_path: Path)
         text = (folder / name).read_text()
         (folder / name).write_text(re.sub(r'"reward_tokens_whole": ?\d+,', "", text))
     assert f" {read} – " in page_of(folder).text
+
+
+def test_several_drafters_have_a_chart_of_who_drafted(tmp_path: Path) -> None:
+    alone, together = (searched_run(tmp_path / name, MAJORITY) for name in ("alone", "together"))
+    assert "Draft nodes by drafter" not in page_of(alone).text
+    path = together / "summary.json"
+    counters = {"nodes_drafted_by_stand": 3000.0, "nodes_drafted_by_<math>": 1000.0, "nodes_accepted_by_<math>": 500.0}
+    path.write_text(json.dumps({**json.loads(path.read_text()), "drafters": member_shares(counters)}))
+    text = page_of(alone, together).text
+    assert "Draft nodes by drafter, share of each run" in text
+    assert "together: drafted together: drafted: <math> 0.25 together: drafted: stand 0.75 4,000" in text
+    assert "together: accepted together: accepted: <math> 1 500" in text
 
 
 def test_nothing_that_a_model_wrote_becomes_markup(tmp_path: Path) -> None:

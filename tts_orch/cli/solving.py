@@ -17,6 +17,7 @@ from tts_orch.cli.summary_table import summary_table
 from tts_orch.config import RunConfig
 from tts_orch.errors import ProblemError
 from tts_orch.json_lines import JsonObject
+from tts_orch.policies.drafting.member_counts import member_shares
 from tts_orch.records import Problem
 from tts_orch.results import ProblemResult
 from tts_orch.run_folder import RunFolder
@@ -77,7 +78,7 @@ def _solve(config: RunConfig, problems: Sequence[Problem], folder: RunFolder, co
             folder.note_fingerprints(orchestrator.fingerprints.values())
             folder.write_summary(summary)
         counters = orchestrator.statistics()  # of this run alone, where it went on with an earlier one
-        summary |= {"store": _store_counters(counters), "counters": counters}
+        summary |= {"store": _store_counters(counters), "drafters": member_shares(counters), "counters": counters}
         folder.write_summary(summary)
         folder.write_results()
         if config.budget != NO_LIMITS and folder.pending:

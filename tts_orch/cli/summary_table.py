@@ -36,6 +36,9 @@ def _decoding_rows(summary: JsonObject) -> Iterator[tuple[str, ...]]:
     yield from _reuse_rows(summary)
     yield "tokens/s", f"{summary['tokens_per_s']:.1f}"
     yield f"tau ({summary['verification']})", f"{summary['tau']:.2f}"
+    for name, share in summary.get("drafters", {}).items():
+        drafted, accepted = 100 * share["share_of_drafted"], 100 * share["share_of_accepted"]
+        yield f"drafts of {name}", f"{drafted:.0f} %, of accepted {accepted:.0f} %"
     if n_failures := summary.get("store", {}).get("failures"):
         yield "statistics store", f"{n_failures:,.0f} exchanges failed, which costs speed alone"
     plain = summary["plain_decoding"]

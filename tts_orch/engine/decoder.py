@@ -25,7 +25,9 @@ from tts_orch.engine.rejection import verify_by_rejection
 from tts_orch.engine.target import Target
 from tts_orch.engine.trajectory import Trajectory
 from tts_orch.engine.verification import Walk, verify
+from tts_orch.policies.drafting.composed_drafter import ComposedDrafter
 from tts_orch.policies.drafting.draft_tree import Drafter, DraftTree
+from tts_orch.policies.routing.report import RoutingReport
 from tts_orch.records import Chunk, DecodeRequest, FinishReason, FloatArray, IntArray
 from tts_orch.seeds import stream_seed
 
@@ -123,9 +125,15 @@ class Decoder:
             self._link.close_scope(scope)
 
     def statistics(self) -> dict[str, float]:
-        """Return the counters by name."""
+        """Return the counters by name, the drafter's among them."""
         admission = self._admission
-        return {**asdict(self.counters), "cached_tokens": admission.cached_tokens, "preemptions": admission.preemptions}
+        of_drafter = self._link.statistics() if self._link is not None else {}
+        of_admission = {"cached_tokens": admission.cached_tokens, "preemptions": admission.preemptions}
+        return {**asdict(self.counters), **of_admission, **of_drafter}
+
+    def routing_report(self) -> RoutingReport:
+        """Return what each of several drafters did since the last call."""
+        return self.drafter.take_report() if isinstance(self.drafter, ComposedDrafter) else RoutingReport()
 
     def step(self) -> list[Chunk]:
         """Advance every running trajectory by one verify step or prefill chunk and return what was committed."""

@@ -21,7 +21,7 @@ from tts_orch.engine.trajectory import Trajectory
 from tts_orch.engine.verification import Walk
 from tts_orch.policies.drafting.draft_balance import DraftBalance
 from tts_orch.policies.drafting.draft_size import DraftSize, FixedSize
-from tts_orch.policies.drafting.draft_tree import Drafter, DraftTree, TrajectoryStart
+from tts_orch.policies.drafting.draft_tree import CountingDrafter, Drafter, DraftTree, TrajectoryStart
 from tts_orch.policies.drafting.law_rows import text_rows
 from tts_orch.policies.drafting.node_budget import NodeBudget
 from tts_orch.seeds import stream_seed
@@ -176,6 +176,10 @@ class DrafterLink:
     def _learns_from_rejected(self, walks: Sequence[Walk]) -> bool:
         n_nodes = sum(walk.tree.n_nodes for walk in walks)
         return self.drafter.learns_from_rejected and n_nodes >= _NODES_TO_LEARN_FROM * len(walks)
+
+    def statistics(self) -> dict[str, float]:
+        """Return the drafter's counters, if it counts."""
+        return self.drafter.statistics() if isinstance(self.drafter, CountingDrafter) else {}
 
     def close(self, trajectory: Trajectory) -> None:
         """Tell the drafter that a trajectory has ended, if it knows it."""

@@ -1,9 +1,9 @@
-"""What decoding did: acceptance length, speed, and how candidates ended."""
+"""What decoding did: acceptance length, speed, how candidates ended, and who drafted."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from tts_orch.json_lines import JsonObject
@@ -38,8 +38,8 @@ _COLOURS: Final = {
 
 
 def decoding_section(runs: Sequence[ReportedRun]) -> Markup:
-    """Return acceptance length, speed and finish reasons of all runs."""
-    charts = [_taus(runs), _speeds(runs), _finish_reasons(runs)]
+    """Return acceptance length, speed and finish reasons of all runs, and what each drafter gave where several drafted."""
+    charts = [_taus(runs), _speeds(runs), _finish_reasons(runs), *_drafters(runs)]
     return joined(element("h2", "Decoding"), element("div", *charts, class_="charts"))
 
 
@@ -73,3 +73,20 @@ def _ends(run: ReportedRun) -> Bar:
         parts[name] += reasons[reason]
     shares = {name: count / n for name, count in parts.items() if count}
     return Bar(run.label, shares, f"{n:,}, {run.summary['n_abstentions']:,} no answer")
+
+
+def _drafters(runs: Sequence[ReportedRun]) -> Iterator[Markup]:
+    """Yield a chart of who drafted, if several drafters did in any run."""
+    composed = [(run.label, members) for run in runs if (members := run.summary.get("drafters"))]
+    names = dict.fromkeys(name for _, members in composed for name in members)
+    bars = [
+        Bar(f"{label}: {what}", _shares(members, what), f"{sum(one[what] for one in members.values()):,.0f}")
+        for label, members in composed
+        for what in ("drafted", "accepted")
+    ]
+    if bars:
+        yield bar_chart("Draft nodes by drafter, share of each run", bars, {name: i for i, name in enumerate(names)})
+
+
+def _shares(members: JsonObject, what: str) -> dict[str, float]:
+    return {name: one[f"share_of_{what}"] for name, one in members.items()}

@@ -33,7 +33,9 @@ def _facts(run: ReportedRun) -> Iterator[tuple[str, str]]:
         yield "reward model", config.reward.model or config.reward.kind
     yield "seed", str(config.seed)
     yield "template", config.template
-    yield "drafter", config.engine.drafter
+    yield "drafter", ", ".join(config.engine.members) or "none"
+    if len(config.engine.members) > 1:
+        yield "routing", config.engine.chosen_routing
     yield "verification", config.engine.verification
     yield "numerics", str(manifest.target.get("numerics", "–"))
     yield "versions", ", ".join(f"{name} {version}" for name, version in manifest.versions.items())
