@@ -8,7 +8,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from concurrent.futures import Future
+from dataclasses import dataclass, replace
 from typing import Any, Concatenate, Final, Generic, ParamSpec, TypeVar, cast
 
 import ray
@@ -17,7 +18,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tts_orch.actors._cluster_nodes import current_node, explain_pending
 from tts_orch.actors._failures import meaning
-from tts_orch.errors import PlacementError
+from tts_orch.errors import PlacementError, WorkerLostError
 
 __all__ = ["SHORT_SPIN", "Remote", "RemoteClass", "remote"]
 
@@ -40,6 +41,31 @@ class Remote(Generic[Core]):
 
     def __init__(self, handle: Any) -> None:
         self._handle = handle
+
+    @classmethod
+    def named(cls, name: str) -> Remote[Core]:
+        """Return the handle to the actor that has a name now.
+
+        Raises:
+            WorkerLostError: there is none.
+        """
+        try:
+            return cls(ray.get_actor(name))
+        except ValueError:
+            raise WorkerLostError(f"there is no actor {name}") from None
+
+    def begin(
+        self,
+        method: Callable[Concatenate[Core, Parameters], Result],
+        *arguments: Parameters.args,
+        **keywords: Parameters.kwargs,
+    ) -> Future[Result]:
+        """Run a method of the actor without waiting for it: for plain threads, which wait within deadlines of their own.
+
+        Both this and the future raise what Ray raises.
+        """
+        call = getattr(self._handle, method.__name__).remote(*arguments, **keywords)
+        return cast("Future[Result]", call.future())
 
     async def call(
         self,
@@ -126,6 +152,10 @@ class RemoteClass(Generic[Parameters, Core]):
             actor.kill()
             raise
         return actor
+
+    def named(self, name: str) -> RemoteClass[Parameters, Core]:
+        """Return the class of actors that are found by this name (`Remote.named`), one at a time."""
+        return replace(self, options={**self.options, "name": name})
 
     def _place(self) -> dict[str, Any]:
         if not self.is_beside_driver:
