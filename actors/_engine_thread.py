@@ -15,6 +15,7 @@ import numpy as np
 
 from tts_orch.actors._chunk_buffer import ChunkBuffer
 from tts_orch.errors import UserError, WorkerLostError
+from tts_orch.policies.routing.report import RoutingReport
 from tts_orch.records import Chunk, DecodeRequest, FinishReason
 from tts_orch.store.replica import ReplicaStatistics
 
@@ -53,6 +54,10 @@ class SteppedDecoder(Protocol):
 
     def statistics(self) -> dict[str, float]:
         """Return counters."""
+        ...
+
+    def routing_report(self) -> RoutingReport:
+        """Return what each of several drafters did since the last call."""
         ...
 
 

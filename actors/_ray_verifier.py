@@ -14,6 +14,7 @@ from tts_orch.actors.engine_loading import EngineFactory
 from tts_orch.actors.target_verifier import LogOpener, TargetVerifier, TargetVerifierCore, VerifierDescription
 from tts_orch.config import EngineConfig
 from tts_orch.errors import ClusterError, first_line
+from tts_orch.policies.routing.report import RoutingReport
 from tts_orch.records import Chunk, DecodeRequest
 
 __all__ = ["RayVerifier"]
@@ -90,6 +91,10 @@ class RayVerifier:
     async def statistics(self) -> dict[str, float]:
         """Return the decoder's counters."""
         return await self.actor.call(_REPLY_WITHIN_S, TargetVerifierCore.statistics)
+
+    async def routing_report(self) -> RoutingReport:
+        """Return what its drafters did since it was asked last."""
+        return await self.actor.call(_REPLY_WITHIN_S, TargetVerifierCore.routing_report)
 
     async def close_scope(self, scope: str) -> None:
         """Forget the draft statistics of a scope."""

@@ -12,6 +12,7 @@ from tts_orch.actors._held_prefixes import HeldPrefixes, prefix_digest
 from tts_orch.actors._live_candidate import LiveCandidate
 from tts_orch.actors.target_verifier import VerifierDescription
 from tts_orch.errors import WorkerLostError
+from tts_orch.policies.routing.report import RoutingReport
 from tts_orch.records import Chunk, DecodeRequest
 
 __all__ = ["Verifier", "VerifierLink"]
@@ -44,6 +45,10 @@ class Verifier(Protocol):
 
     async def statistics(self) -> dict[str, float]:
         """Return the decoder's counters; raises as `exchange` does."""
+        ...
+
+    async def routing_report(self) -> RoutingReport:
+        """Return what its drafters did since it was asked last; raises as `exchange` does."""
         ...
 
     async def close_scope(self, scope: str) -> None:

@@ -41,6 +41,7 @@ class ProblemContext:
         plan: how problems are searched.
         services: shared with the other problems.
         run_budget: what all problems together may spend.
+        drafter: which of several drafters drafts for it, empty where verifiers choose.
 
     Attributes:
         generated_tokens: tokens generated for the problem so far, cancelled candidates included.
@@ -52,7 +53,13 @@ class ProblemContext:
     """
 
     def __init__(
-        self, problem: Problem, order: int, plan: SearchPlan, services: SearchServices, run_budget: Budget
+        self,
+        problem: Problem,
+        order: int,
+        plan: SearchPlan,
+        services: SearchServices,
+        run_budget: Budget,
+        drafter: str = "",
     ) -> None:
         self.generated_tokens = 0
         self.verify_steps = 0
@@ -62,6 +69,7 @@ class ProblemContext:
         self.stopped_by = ""
         self._problem = problem
         self._order = order
+        self._drafter = drafter
         self._plan = plan
         self._services = services
         self._scopes: set[str] = set()  # entered and not left
@@ -202,6 +210,7 @@ class ProblemContext:
 
     def _submit(self, place: CandidatePlace, priority: int) -> _Sampled:
         request = place.request(self._plan, self._enter(place), priority)
+        request = replace(request, domain=self._problem.domain or "", drafter=self._drafter)
         live = self._services.controller.decode(request, place.prefix.problem_id, self._order, self._on_tokens)
         return _Sampled(place, live)
 

@@ -18,6 +18,7 @@ from tts_orch.actors._verifier_link import VerifierLink
 from tts_orch.actors._verifier_pool import StartVerifier, SurveyCluster, VerifierPool
 from tts_orch.actors.target_verifier import VerifierDescription
 from tts_orch.errors import ClusterError, OrchestratorError
+from tts_orch.policies.routing.report import RoutingReport
 from tts_orch.records import Chunk, DecodeRequest, FinishReason
 
 __all__ = ["SearchController"]
@@ -128,6 +129,12 @@ class SearchController:
     async def statistics(self) -> dict[str, float]:
         """Return the sum of the verifiers' counters; one that was lost or does not answer is left out."""
         return await self._pool.statistics()
+
+    async def routing_reports(self) -> list[RoutingReport]:
+        """Return what the verifiers' drafters did since they were asked last; one that does not answer is left out."""
+        asking = (link.verifier.routing_report() for link in self._pool.links)
+        answers = await asyncio.gather(*asking, return_exceptions=True)
+        return [answer for answer in answers if isinstance(answer, RoutingReport)]
 
     async def close(self) -> None:
         """End open candidates as `cancelled` and stop the verifiers."""

@@ -17,7 +17,15 @@ from tts_orch.rewards.base import StepScores
 from tts_orch.rewards.own_scores import OwnScores
 from tts_orch.tasks.task import Extraction
 
-__all__ = ["BoundPolicy", "CandidateJournal", "Rewards", "SearchPlan", "SearchServices", "VolatileJournal"]
+__all__ = [
+    "BoundPolicy",
+    "CandidateJournal",
+    "Rewards",
+    "SearchPlan",
+    "SearchServices",
+    "VolatileJournal",
+    "any_drafter",
+]
 
 BoundPolicy: TypeAlias = Callable[[Problem, SearchContext], Awaitable[SearchResult]]
 """A search policy with its settings bound."""
@@ -72,6 +80,11 @@ class VolatileJournal:
         """Do nothing."""
 
 
+async def any_drafter(problem: Problem) -> str:
+    """Assign no drafter to a problem."""
+    return ""
+
+
 @dataclass(frozen=True, slots=True)
 class SearchServices:
     """What the searches of an orchestrator share.
@@ -87,6 +100,7 @@ class SearchServices:
         on_candidate: called with every candidate that ended.
         rewards: asks the reward model, None where there is none.
         own_scores: scores steps by what the target said of them, which takes no model; None if that is not wanted.
+        assign: which of several drafters drafts for a problem, empty where verifiers choose.
     """
 
     controller: SearchController
@@ -99,6 +113,7 @@ class SearchServices:
     on_candidate: Callable[[Candidate], None]
     rewards: Rewards | None = None
     own_scores: OwnScores | None = None
+    assign: Callable[[Problem], Awaitable[str]] = any_drafter
 
 
 @dataclass(frozen=True, slots=True)

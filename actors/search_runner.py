@@ -61,7 +61,7 @@ async def search_many(
 async def _search(
     problem: Problem, order: int, plan: SearchPlan, services: SearchServices, run_budget: Budget
 ) -> SearchResult:
-    context = ProblemContext(problem, order, plan, services, run_budget)
+    context = ProblemContext(problem, order, plan, services, run_budget, await services.assign(problem))
     try:
         result = await plan.policy(problem, context)
     finally:

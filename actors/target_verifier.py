@@ -21,6 +21,7 @@ from tts_orch.actors._remote import SHORT_SPIN, remote
 from tts_orch.actors.engine_loading import EngineFactory
 from tts_orch.config import EngineConfig
 from tts_orch.errors import WorkerLostError
+from tts_orch.policies.routing.report import RoutingReport
 from tts_orch.records import Chunk, DecodeRequest
 from tts_orch.store.base import StatisticsLog
 
@@ -151,6 +152,10 @@ class TargetVerifierCore:
         """Return the decoder's counters, and those of the exchange with the store."""
         of_decoder = self._thread.ask(lambda decoder: decoder.statistics()).result(_ANSWER_WITHIN_S)
         return {**of_decoder, **self._thread.store_statistics()}
+
+    def routing_report(self) -> RoutingReport:
+        """Return what each of several drafters did since the last call."""
+        return self._thread.ask(lambda decoder: decoder.routing_report()).result(_ANSWER_WITHIN_S)
 
     def close_scope(self, scope: str) -> None:
         """Forget the draft statistics of a scope."""

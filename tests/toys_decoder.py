@@ -13,6 +13,7 @@ import numpy as np
 from tts_orch.actors.engine_loading import Engine
 from tts_orch.config import EngineConfig
 from tts_orch.errors import ProblemError
+from tts_orch.policies.routing.report import RoutingReport
 from tts_orch.records import Chunk, DecodeRequest, FinishReason, StepRule
 
 EOS_ID = 0
@@ -83,6 +84,9 @@ class ToyDecoder:
 
     def statistics(self) -> dict[str, float]:
         return {"committed_tokens": self.committed}
+
+    def routing_report(self) -> RoutingReport:
+        return RoutingReport()
 
     def step(self) -> list[Chunk]:
         time.sleep(self.delay_s)

@@ -17,6 +17,7 @@ from tts_orch.actors.target_verifier import VerifierDescription
 from tts_orch.config import DraftingConfig, MajorityVote
 from tts_orch.errors import ClusterError, WorkerLostError
 from tts_orch.policies.drafting.scopes import ScopeNames
+from tts_orch.policies.routing.report import RoutingReport
 from tts_orch.policies.search.context import SearchContext
 from tts_orch.policies.search.majority_vote import majority_vote
 from tts_orch.records import Candidate, Chunk, DecodeRequest, IntArray, Problem, SamplingParams, SearchResult
@@ -103,6 +104,9 @@ class LocalVerifier:
 
     async def statistics(self) -> dict[str, float]:
         return self.decoder.statistics()
+
+    async def routing_report(self) -> RoutingReport:
+        return self.decoder.routing_report()
 
     async def close_scope(self, scope: str) -> None:
         self.closed_scopes.append(scope)
