@@ -654,6 +654,19 @@ def test_a_dry_run_prints_a_settings_file_and_the_work_and_touches_nothing(
     assert yaml.safe_load(text) == yaml.safe_load(Path("out/config.yaml").read_text())
 
 
+def test_a_dry_run_looks_into_the_folders_of_drafters(capsys: pytest.CaptureFixture[str]) -> None:
+    Path("math").mkdir()
+    arguments = [*GOOD, "--dry-run", "--drafters", "math=math"]
+    assert execute(arguments) == 2
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err.count("\n")) == ("", 1)
+    assert "math/config.json: no readable configuration of a model" in captured.err
+    Path("math/config.json").write_text('{"model_type": "llama"}')
+    Path("math/model.safetensors").write_bytes(bytes(2**20))
+    assert execute(arguments) == 0
+    assert f"\n# drafter math: llama, 1.0 MiB of weights in {Path.cwd() / 'math'}\n" in capsys.readouterr().out
+
+
 def test_a_dry_run_counts_what_is_there_and_refuses_another_identity(capsys: pytest.CaptureFixture[str]) -> None:
     execute([*GOOD, "--limit", "1"])
     before = {path: (path.stat().st_mtime_ns, path.read_bytes()) for path in Path("out").iterdir()}

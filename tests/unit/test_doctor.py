@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import stat
@@ -15,10 +16,12 @@ from tests.store.redis_servers import Server, find_server
 from tts_orch.cli import execute
 from tts_orch.doctor.authentication import check_authentication
 from tts_orch.doctor.cluster import check_cluster
+from tts_orch.doctor.drafters import check_drafters
 from tts_orch.doctor.finding import Finding, failure, ok, stopping_at_errors, warning
 from tts_orch.doctor.installation import check_installation
 from tts_orch.doctor.store import check_store
 from tts_orch.doctor.target import check_target
+from tts_orch.drafters.head_config import HeadConfig
 from tts_orch.errors import ClusterError, StoreError, TargetError
 
 
@@ -162,6 +165,52 @@ def test_what_is_fetched_later_is_a_warning(target: str, monkeypatch: pytest.Mon
     assert finding.state == "warning"
 
 
+# ---- trained drafters
+
+
+def head(folder: Path, **sizes: int) -> Path:
+    model(folder, "model.safetensors")
+    shape = HeadConfig(8, 16, 2, 1, 4, vocab_size=64)
+    (folder / "config.json").write_text(json.dumps({**shape.to_json(), **sizes}))
+    return folder
+
+
+def test_a_trained_drafter_says_what_it_is(tmp_path: Path) -> None:
+    target = model(tmp_path / "target", "config.json", "model.safetensors")
+    (target / "config.json").write_text('{"hidden_size": 8, "text_config": {"hidden_size": 8, "vocab_size": 64}}')
+    drafters = {"math": head(tmp_path / "math"), "small": target}
+    first, second = check_drafters(drafters, str(target))
+    assert (first.state, first.check, second.state) == ("ok", "drafter math", "ok")
+    assert first.text.startswith("eagle, 0.0 MiB of weights in")
+    assert [finding.state for finding in check_drafters(drafters, "not/fetched")] == ["ok", "ok"]
+
+
+@pytest.mark.parametrize(
+    ("sizes", "said"),
+    [
+        ({"vocab_size": 63}, r"math/config\.json: vocab_size is 63, but 64 in .*target; give a head trained for it"),
+        ({"hidden_size": 9}, r"math/config\.json: hidden_size is 9, but 8 in"),
+        ({"depth": 2}, r"math/config\.json: not the configuration of a draft head \(nobody knows depth\)"),
+    ],
+)
+def test_a_head_of_another_target_is_refused(sizes: dict[str, int], said: str, tmp_path: Path) -> None:
+    target = model(tmp_path / "target", "config.json", "model.safetensors")
+    (target / "config.json").write_text('{"hidden_size": 8, "vocab_size": 64}')
+    (bad,) = check_drafters({"math": head(tmp_path / "math", **sizes)}, str(target))
+    assert bad.state == "failure"
+    assert re.search(said, bad.text)
+
+
+def test_a_drafter_without_files_is_refused(tmp_path: Path) -> None:
+    weightless = head(tmp_path / "weightless")
+    (weightless / "model.safetensors").unlink()
+    findings = check_drafters({"a": model(tmp_path / "empty"), "b": weightless, "c": tmp_path / "absent"}, "smollm2")
+    texts = [finding.text for finding in findings]
+    assert re.search("empty/config.json: no readable configuration of a model; train it again", texts[0])
+    assert texts[1] == f"drafters: b: no weights in {weightless}; train it again, or give another folder"
+    assert "absent/config.json: no readable configuration" in texts[2]
+
+
 # ---- cluster and command
 
 
@@ -190,8 +239,8 @@ def test_the_command_fails_with_any_failure(
 
     monkeypatch.setattr("tts_orch.doctor.checks.check_all", findings)
     monkeypatch.setenv("TTS_ORCH_STORE", "redis://10.0.0.1:6380")
-    assert execute(["doctor", "--target", "model"]) == exit_code
+    assert execute(["doctor", "--target", "model", "--drafters", "math=runs/math"]) == exit_code
     captured = capsys.readouterr()
     assert captured.out.splitlines() == ["ok       python: 3.11", f"{last.state:8} target: {last.text}"]
     assert captured.err.count("\n") == exit_code
-    assert asked == [("model", "redis://10.0.0.1:6380", None)]
+    assert asked == [("model", {"math": Path("runs/math")}, "redis://10.0.0.1:6380", None)]

@@ -8,7 +8,7 @@ from typing import Any, Final
 import click
 
 from tts_orch.cli.settings import given_settings, setting_option
-from tts_orch.config import EngineConfig, RunConfig
+from tts_orch.config import DraftingConfig, EngineConfig, RunConfig
 from tts_orch.errors import RunError
 from tts_orch.store_config import StoreConfig
 
@@ -22,13 +22,14 @@ _COLOURS: Final = {"ok": "green", "warning": "yellow", "failure": "red"}
 @click.command(
     params=[
         setting_option(_SECTION, ("target",), EngineConfig.model_fields["target"]),
+        setting_option(_SECTION, ("drafters",), DraftingConfig.model_fields["drafters"]),
         setting_option(_SECTION, ("store",), StoreConfig.model_fields["store"]),
         setting_option(_SECTION, ("address",), RunConfig.model_fields["address"]),
     ]
 )
 @click.pass_context
 def doctor(context: click.Context, /, **_options: Any) -> None:
-    """Check installation, target model, statistics store, authentication and cluster, and say what to do.
+    """Check installation, target model, trained drafters, statistics store, authentication and cluster, and say what to do.
 
     \b
     Example: a cluster, from its head node
@@ -44,7 +45,7 @@ def doctor(context: click.Context, /, **_options: Any) -> None:
     store = StoreConfig(store=settings.get("store", "")).store
     address = settings.get("address") or os.environ.get("RAY_ADDRESS")
     n_failures = 0
-    for finding in check_all(target, store, address):
+    for finding in check_all(target, settings.get("drafters", {}), store, address):
         click.echo(f"{click.style(f'{finding.state:8}', fg=_COLOURS[finding.state])} {finding.check}: {finding.text}")
         n_failures += finding.state == "failure"
     if n_failures:

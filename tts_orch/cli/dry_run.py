@@ -8,7 +8,7 @@ from datetime import timedelta
 import click
 
 from tts_orch.cli.workload import workload
-from tts_orch.config import DVTS, RunConfig
+from tts_orch.config import DVTS, EngineConfig, RunConfig
 from tts_orch.journal import count_finished
 from tts_orch.records import Problem
 from tts_orch.reward_config import WITHOUT_MODEL
@@ -26,13 +26,22 @@ def check_run(config: RunConfig, tokens_per_s: float | None = None) -> None:
         tokens_per_s: rate of decoding, the one that was measured in the run folder if not given.
 
     Raises:
-        OrchestratorError: the problems or the run folder would keep the run from beginning.
+        OrchestratorError: the problems, the run folder or the trained drafters would keep the run from beginning.
     """
     problems = read_problems(config.problems)[: config.limit]
     check_folder(config, problems)
+    drafters = _drafters(config.engine)
     click.echo(config.to_yaml(), nl=False)
-    for line in _work(config, problems, tokens_per_s):
+    for line in (*drafters, *_work(config, problems, tokens_per_s)):
         click.echo(f"# {line}")
+
+
+def _drafters(config: EngineConfig) -> list[str]:
+    if not config.drafters:
+        return []
+    from tts_orch.drafters.folder_check import check_drafter  # loads torch
+
+    return [f"drafter {name}: {check_drafter(name, folder, config.target)}" for name, folder in config.drafters.items()]
 
 
 def _work(config: RunConfig, problems: Sequence[Problem], tokens_per_s: float | None) -> Iterator[str]:

@@ -13,13 +13,22 @@ from typing import TYPE_CHECKING, Final
 
 from tts_orch.engine import demo_model
 from tts_orch.engine.gguf_conversion import convert
-from tts_orch.engine.model_cache import build_once, file_digest
+from tts_orch.engine.model_cache import build_once, cache_folder, file_digest
 from tts_orch.errors import TargetError
 
 if TYPE_CHECKING:
     from transformers import PreTrainedTokenizerBase
 
-__all__ = ["DEMO_TARGET", "check_place", "hub_snapshot", "locate", "tokenizer_id", "weight_files", "weights_id"]
+__all__ = [
+    "DEMO_TARGET",
+    "check_place",
+    "folder_here",
+    "hub_snapshot",
+    "locate",
+    "tokenizer_id",
+    "weight_files",
+    "weights_id",
+]
 
 DEMO_TARGET: Final = "smollm2"
 _HUB_ID: Final = re.compile(r"\w[\w.-]*(/[\w.-]+)?")
@@ -47,6 +56,18 @@ def locate(target: str) -> Path | str:
     if path.is_file():
         return build_once(f"gguf-{file_digest(path)[:16]}", str(path), lambda folder: convert(path, folder))
     return target
+
+
+def folder_here(target: str) -> Path | None:
+    """Return the folder of a target whose files are on this machine already; nothing is fetched or converted."""
+    is_demo = target == DEMO_TARGET
+    path = cache_folder() / demo_model.CACHE_NAME if is_demo else Path(target).expanduser()
+    if path.is_dir():
+        return path
+    try:
+        return hub_snapshot(target) if not is_demo and _HUB_ID.fullmatch(target) and not path.exists() else None
+    except TargetError:
+        return None
 
 
 def check_place(target: str) -> None:

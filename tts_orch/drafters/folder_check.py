@@ -1,0 +1,58 @@
+"""What can be said of a drafter's folder without loading it: what it is, and whether it fits its target."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from tts_orch.drafters.head_config import HeadConfig
+from tts_orch.engine.model_files import folder_here
+from tts_orch.errors import ConfigError
+
+__all__ = ["check_drafter"]
+
+_SHARED_SIZES: Final = ("hidden_size", "vocab_size")
+
+
+def check_drafter(name: str, folder: Path, target: str) -> str:
+    """Return a line on a trained drafter.
+
+    Args:
+        name: what it is called.
+        folder: where it is.
+        target: the target model; whether the drafter fits it is not known before its files are on this machine.
+
+    Raises:
+        ConfigError: it cannot be used with the target; what only its weights tell is not looked at.
+    """
+    place = folder / "config.json"
+    values = _read(place)
+    weights = [*folder.glob("*.safetensors"), *folder.glob("pytorch_model*.bin")]
+    if not weights:
+        raise ConfigError(f"drafters: {name}: no weights in {folder}; train it again, or give another folder")
+    if "architecture" in values:
+        _check_sizes(place, HeadConfig.from_json(values, str(place)), target)
+    kind = values.get("architecture") or values.get("model_type", "unknown")
+    return f"{kind}, {sum(file.stat().st_size for file in weights) / 2**20:.1f} MiB of weights in {folder}"
+
+
+def _check_sizes(place: Path, head: HeadConfig, target: str) -> None:
+    folder = folder_here(target)
+    values = _read(folder / "config.json") if folder else {}
+    wanted = values.get("text_config", values)
+    for size in _SHARED_SIZES:
+        if wanted.get(size) not in (None, getattr(head, size)):
+            raise ConfigError(
+                f"{place}: {size} is {getattr(head, size)}, but {wanted[size]} in {target}; give a head trained for it"
+            )
+
+
+def _read(place: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(place.read_bytes())
+    except (OSError, ValueError):
+        values = None
+    if not isinstance(values, dict):
+        raise ConfigError(f"{place}: no readable configuration of a model; train it again, or give another folder")
+    return values
