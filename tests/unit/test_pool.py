@@ -11,7 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from tests.neural_toys import FakeEngine, toy_facts, toy_network
 from tests.pooled import FeatureReader, LocalTransport, features, pooled
+from tests.toys import toy_llama
+from tts_orch.config import DraftingConfig
+from tts_orch.drafters.neural_drafter import NeuralDrafter
 from tts_orch.drafters.pool_client import PooledDrafter
 from tts_orch.drafters.pool_host import PoolHost
 from tts_orch.drafters.pool_messages import PoolRequest
@@ -331,3 +335,24 @@ def test_forks_know_what_their_source_was_told() -> None:
     [[tree]] = verifier.trees("a")
     drafter.fork("a", start("b", [5, 6, 7]))
     assert_equal(drafter.slots(["b"]).grow([N_NODES])[0], tree)
+
+
+@pytest.mark.parametrize("kind", ["head", "lm"])
+def test_neural_drafters_draft_in_a_pool_what_they_draft_beside_the_target(kind: str) -> None:
+    config = DraftingConfig(draft_depth=3, draft_width=4)
+    facts, law = toy_facts(), SamplingParams(temperature=0.8)
+    local = NeuralDrafter(toy_network(kind, facts), config)
+    hosted = NeuralDrafter(toy_network(kind, facts), config)
+    engines = [
+        FakeEngine(drafter, toy_llama()) for drafter in (local, pooled(LocalTransport(PoolHost({"math": hosted}))))
+    ]
+    for engine in engines:
+        engine.start("a", [1, *range(5, 20)], law)
+        engine.start("b", [1, 7, 8, 9], law)
+    for token in (11, 12, 13):
+        trees = [engine.draft(["a", "b"], 12) for engine in engines]
+        for left, right in zip(*trees, strict=True):
+            assert left.n_nodes == 13
+            assert_equal(left, right)
+        for engine, (tree, _) in zip(engines, trees, strict=True):
+            engine.commit("a", tree, [1], token)
