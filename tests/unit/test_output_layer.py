@@ -14,7 +14,7 @@ def test_logits_are_those_of_the_model(architecture: str) -> None:
     tokens = torch.arange(20)[None] % 90
     with torch.inference_mode():
         whole = model(tokens, output_hidden_states=True)
-        torch.testing.assert_close(OutputLayer(model)(whole.hidden_states[-1]), whole.logits)
+        torch.testing.assert_close(OutputLayer.checked(model)(whole.hidden_states[-1]), whole.logits)
 
 
 def test_a_model_that_does_more_to_its_logits_is_refused() -> None:
@@ -28,4 +28,4 @@ def test_a_model_that_does_more_to_its_logits_is_refused() -> None:
 
     model.forward = sharper  # type: ignore[method-assign]
     with pytest.raises(TargetError, match="toy: its logits are not those"):
-        OutputLayer(model, "toy")
+        OutputLayer.checked(model, "toy")

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import inspect
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import DynamicCache, PreTrainedModel
+from transformers import AutoModelForCausalLM, AutoTokenizer, DynamicCache, PreTrainedModel
 
 from tts_orch.drafters.draft_network import Layers
-from tts_orch.drafters.target_facts import lm_head
+from tts_orch.drafters.target_facts import TargetFacts
+from tts_orch.engine.model_files import tokenizer_id
 from tts_orch.engine.model_options import context_limit
+from tts_orch.engine.output_layer import OutputLayer
+from tts_orch.engine.stable import stabilise
+from tts_orch.errors import ConfigError, first_line
 
-__all__ = ["CausalLM"]
+__all__ = ["CausalLM", "load_causal_lm"]
 
 
 class CausalLM:
@@ -32,7 +37,7 @@ class CausalLM:
     def __init__(self, model: PreTrainedModel, vocabulary_size: int) -> None:
         self._backbone = model.base_model
         self.vocabulary_size = min(vocabulary_size, model.get_output_embeddings().weight.shape[0])
-        self._head = lm_head(model, self.vocabulary_size)
+        self._output_layer = OutputLayer(model)
         self.max_context = context_limit(model.config.get_text_config())
         self.device, self.dtype = model.device, model.dtype
         names = inspect.signature(self._backbone.forward).parameters
@@ -52,4 +57,25 @@ class CausalLM:
 
     def logits(self, states: Tensor) -> Tensor:
         """Return the model's own logits (`HeadNetwork`)."""
-        return self._head(states)
+        return self._output_layer(states)[..., : self.vocabulary_size]
+
+
+def load_causal_lm(folder: Path, target: TargetFacts) -> CausalLM:
+    """Load a language model from a folder of transformers, onto the target's device.
+
+    Raises:
+        ConfigError: it cannot be read, or has another tokenizer than the target.
+    """
+    try:
+        its_tokenizer = tokenizer_id(AutoTokenizer.from_pretrained(folder)) if target.tokenizer_id else ""
+        loaded = AutoModelForCausalLM.from_pretrained(folder, dtype=target.dtype, attn_implementation="sdpa")
+        model: PreTrainedModel = torch.nn.Module.to(loaded, target.device)  # the model's own `to` hides its types
+    except Exception as error:  # each file format and architecture has its own ways to fail
+        raise ConfigError(
+            f"{folder}: neither a draft head nor a language model ({first_line(error)}); give the folder of a drafter"
+        ) from None
+    if its_tokenizer != target.tokenizer_id:
+        raise ConfigError(f"{folder}: its tokenizer is not the target's; take a language model of the same family")
+    if target.is_bitwise:
+        stabilise(model)
+    return CausalLM(model.eval().requires_grad_(False), target.vocab_size)

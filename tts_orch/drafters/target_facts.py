@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from transformers import PreTrainedModel
 
 from tts_orch.engine.model_files import tokenizer_id
+from tts_orch.engine.output_layer import OutputLayer
 from tts_orch.engine.target import Target
 
-__all__ = ["TargetFacts", "lm_head", "target_facts"]
+__all__ = ["TargetFacts", "target_facts"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,8 +48,13 @@ class TargetFacts:
 
 
 def target_facts(target: Target) -> TargetFacts:
-    """Return the facts of a loaded target."""
+    """Return the facts of a loaded target.
+
+    Raises:
+        TargetError: it has no output layer.
+    """
     config = target.model.config.get_text_config()
+    output_layer = OutputLayer(target.model, target.name)
     embedding: Tensor = target.model.get_input_embeddings().weight
     return TargetFacts(
         hidden_size=config.hidden_size,
@@ -58,21 +63,9 @@ def target_facts(target: Target) -> TargetFacts:
         weights_id=target.weights_id,
         tokenizer_id=tokenizer_id(target.tokenizer),
         embedding=embedding.detach(),
-        head=lm_head(target.model, target.vocab_size),
+        head=lambda states: output_layer(states)[..., : target.vocab_size],
         config=config,
         device=target.device,
         dtype=target.dtype,
         is_bitwise=target.numerics == "bitwise",
     )
-
-
-def lm_head(model: PreTrainedModel, vocabulary_size: int) -> Callable[[Tensor], Tensor]:
-    """Return what makes logits `[..., vocabulary_size]` of a model's last hidden states, its soft cap included."""
-    layer = model.get_output_embeddings()
-    cap = getattr(model.config.get_text_config(), "final_logit_softcapping", None)
-
-    def head(states: Tensor) -> Tensor:
-        logits: Tensor = layer(states)[..., :vocabulary_size]
-        return logits if cap is None else cap * torch.tanh(logits / cap)
-
-    return head

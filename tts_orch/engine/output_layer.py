@@ -18,7 +18,7 @@ class OutputLayer:
         name: how messages call it.
 
     Raises:
-        TargetError: it has none, or does something to its logits that is not known here.
+        TargetError: it has none.
     """
 
     def __init__(self, model: PreTrainedModel, name: str = "the model") -> None:
@@ -31,7 +31,17 @@ class OutputLayer:
             getattr(text, "logits_scaling", None) or 1.0
         )
         self._soft_cap: float | None = getattr(text, "final_logit_softcapping", None)
-        self._hold_against(model, name)
+
+    @classmethod
+    def checked(cls, model: PreTrainedModel, name: str = "the model") -> OutputLayer:
+        """Return the output layer of a model as transformers loads it, compared with what the model itself says.
+
+        Raises:
+            TargetError: it has none, or does something to its logits that is not known here.
+        """
+        layer = cls(model, name)
+        layer._hold_against(model, name)
+        return layer
 
     def __call__(self, states: torch.Tensor) -> torch.Tensor:
         """Return `[..., V]` logits of final hidden states `[..., d]`, padded rows of the vocabulary among them."""

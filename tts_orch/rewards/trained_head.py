@@ -89,4 +89,4 @@ def readable_model(model: PreTrainedModel, layer: int, reads: Reads) -> tuple[Pr
     if reads == "hidden_state":
         return cut_to_layer(backbone, layer), None
     layer_read = checked_layer(backbone, layer) if reads == "both" else None
-    return backbone, Likelihood(layer_read, OutputLayer(model, "the base model"))
+    return backbone, Likelihood(layer_read, OutputLayer.checked(model, "the base model"))

@@ -1,0 +1,111 @@
+"""Folders of drafters: heads of our own, public heads of EAGLE-2 and HASS, and small language models of transformers.
+
+A head's folder has `config.json` and `model.safetensors`; the embedding and the LM head stay with the target. Whatever does not
+fit the target is refused in one line, before it drafts.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any, Final
+
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save
+
+from tts_orch.atomic_file import write_atomically
+from tts_orch.drafters.causal_lm import load_causal_lm
+from tts_orch.drafters.draft_network import HeadNetwork
+from tts_orch.drafters.eagle_head import EagleHead
+from tts_orch.drafters.eagle_network import EagleNetwork
+from tts_orch.drafters.head_config import HeadConfig
+from tts_orch.drafters.public_checkpoints import is_public_head, read_public_head
+from tts_orch.drafters.target_facts import TargetFacts
+from tts_orch.errors import ConfigError, first_line
+
+__all__ = ["load_network", "read_head", "write_head"]
+
+_CONFIG: Final = "config.json"
+_WEIGHTS: Final = "model.safetensors"
+
+
+def load_network(folder: Path, target: TargetFacts) -> HeadNetwork:
+    """Load a drafter for a target.
+
+    Raises:
+        ConfigError: there is none, it is damaged, or it is for another target.
+    """
+    config = _read_config(folder)
+    if config.get("architecture") == "eagle":
+        head = read_head(folder)
+    elif is_public_head(folder):
+        head = read_public_head(folder, config, target)
+    else:
+        return load_causal_lm(folder, target)
+    check_fits(folder, head.config, target)
+    return EagleNetwork(head, target)
+
+
+def write_head(folder: Path, head: EagleHead) -> None:
+    """Write a head into an existing folder, its configuration last.
+
+    Raises:
+        RunError: the folder cannot be written.
+    """
+    weights = {name: weight.detach().cpu().contiguous() for name, weight in head.state_dict().items()}
+    write_atomically(folder / _WEIGHTS, save(weights))
+    write_atomically(folder / _CONFIG, json.dumps(head.config.to_json(), indent=2) + "\n")
+
+
+def read_head(folder: Path) -> EagleHead:
+    """Read a head that `write_head` wrote, on the CPU.
+
+    Raises:
+        ConfigError: there is none, or it is damaged.
+    """
+    config = HeadConfig.from_json(_read_config(folder), str(folder / _CONFIG))
+    try:
+        weights = load_file(folder / _WEIGHTS)
+        head = EagleHead(config)
+        head.load_state_dict(weights, assign=True)
+    except (OSError, RuntimeError, SafetensorError) as error:
+        raise ConfigError(
+            f"{folder / _WEIGHTS}: not the weights of a draft head ({first_line(error)}); train or fetch it again"
+        ) from None
+    return head
+
+
+def check_fits(folder: Path, config: HeadConfig, target: TargetFacts) -> None:
+    """Refuse a head that was made for another target.
+
+    Raises:
+        ConfigError: says what differs.
+    """
+    rows = len(target.embedding)
+    if config.hidden_size != target.hidden_size:
+        raise ConfigError(
+            f"{folder}: hidden_size is {config.hidden_size}, the target's {target.hidden_size}; take a head of this target"
+        )
+    if not target.vocab_size <= config.vocab_size <= rows:
+        raise ConfigError(
+            f"{folder}: vocab_size is {config.vocab_size}, the target has {target.vocab_size} tokens; take a head of this target"
+        )
+    if not all(-1 <= layer <= target.n_layers for layer in config.feature_layers):
+        raise ConfigError(f"{folder}: feature_layers {list(config.feature_layers)} are not layers of this target")
+    for name, own, its in (
+        ("weights", config.target_weights_id, target.weights_id),
+        ("tokenizer", config.target_tokenizer_id, target.tokenizer_id),
+    ):
+        if own and its and own != its:
+            raise ConfigError(f"{folder}: trained for a target with other {name}; train a head for this target")
+
+
+def _read_config(folder: Path) -> dict[str, Any]:
+    try:
+        config = json.loads((folder / _CONFIG).read_bytes())
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or first_line(error)
+        raise ConfigError(f"{folder / _CONFIG}: {reason}; give the folder of a drafter") from None
+    if not isinstance(config, dict):
+        raise ConfigError(f"{folder / _CONFIG}: not a configuration; give the folder of a drafter")
+    return config
