@@ -9,6 +9,7 @@ from typing import Protocol
 
 import numpy as np
 
+from tests.exactness.drafters import CheckingDrafter
 from tests.exactness.reference import Outcome
 from tests.toys import TOY_MODELS, toy_tokenizer
 from tts_orch.config import EngineConfig
@@ -40,7 +41,12 @@ def toy_target(architecture: str = "llama") -> Target:
 
 
 def new_decoder(target: Target, drafter: Drafter | None = None, *, n_pages: int = 64, **settings: object) -> Decoder:
-    """Return a decoder that drafts as much as it may; `settings` are those of `EngineConfig`."""
+    """Return a decoder that drafts as much as it may; `settings` are those of `EngineConfig`.
+
+    A drafter that checks what it is told gets features as well, so that all tests see to them.
+    """
+    if isinstance(drafter, CheckingDrafter):
+        drafter.feature_layers = (0, 1, -1)
     memory = (n_pages + 0.5) * target.bytes_per_page(drafter.feature_layers if drafter else ()) / 2**30
     config = EngineConfig(target="toy", kv_memory_gib=memory, **{"max_batch": 4, "max_nodes": 12, **settings})
     free_rows = CostModel([1.0], [1 << 30])

@@ -110,7 +110,7 @@ class CheckingDrafter:
     def _check(self, step: VerifiedStep) -> None:
         told, tree = self.told[step.trajectory], step.tree
         assert not told.is_closed
-        told.n_waiting -= 1
+        told.n_waiting = max(told.n_waiting - 1, 0)  # none was drawn at rest
         assert told.n_waiting == 0, "a drawn tree was dropped: under rejection the law would follow its tokens"
         assert tree.token[0] == told.tokens[-1], "the tree does not stand on the last committed token"
         rows = [0, *step.accepted.tolist()]

@@ -116,7 +116,8 @@ def test_tokens_instead_of_rejected_drafts_have_the_enumerated_law() -> None:
 
 def test_the_test_sees_coins_and_drafts_from_one_stream(monkeypatch: pytest.MonkeyPatch) -> None:
     """The token that replaces a draft is drawn from the stream of the coins."""
-    monkeypatch.setattr("tts_orch.engine.decoder.stream_seed", lambda seed, attempt, purpose: seed)
+    for module in ("decoder", "drafter_link"):
+        monkeypatch.setattr(f"tts_orch.engine.{module}.stream_seed", lambda seed, attempt, purpose: seed)
     assert _fit(_TWO_TOKEN_LAW, ("drawn",), table=_UNEVEN_TABLE) < ERROR_RATE
 
 

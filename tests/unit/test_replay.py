@@ -9,18 +9,20 @@ from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from tests.exactness.drafters import CheckingDrafter, OracleDrafter, RandomDrafter, TreeBuilder
 from tests.recordings import LAW, VOCABULARY, K, continuations, one_token_step, recording
+from tts_orch.errors import ConfigError
 from tts_orch.policies.drafting.draft_size import FixedSize
 from tts_orch.policies.drafting.draft_tree import DraftTree, SlotSource, TrajectoryId, VerifiedStep
 from tts_orch.replay.acceptance import Acceptance
 from tts_orch.replay.measured_drafter import MeasuredDrafter
 from tts_orch.replay.recorder import NoDrafts
-from tts_orch.replay.recording import problem_and_index
+from tts_orch.replay.recording import RecordedTrajectory, problem_and_index
 from tts_orch.replay.replayer import replay
 
 
@@ -34,6 +36,11 @@ def committed(passes: Sequence[Sequence[VerifiedStep]]) -> dict[TrajectoryId, li
 
 def names(passes: Sequence[Sequence[VerifiedStep]]) -> list[list[TrajectoryId]]:
     return [[step.trajectory for step in steps] for steps in passes]
+
+
+def _positions(recorded: RecordedTrajectory) -> torch.Tensor:
+    """Return the position of each token but the last in the place of its features."""
+    return torch.arange(len(recorded.prompt) + len(recorded.tokens) - 1)[:, None]
 
 
 class TestReplayer:
@@ -77,6 +84,23 @@ class TestReplayer:
         assert all(told.is_closed for told in drafter.told.values())
         assert all(len(steps) <= lockstep for steps in passes)
         assert all(len({problem_and_index(name)[0] for name in of_pass}) == 1 for of_pass in names(passes))
+
+    @pytest.mark.parametrize("prompt_length", [1, 4])
+    def test_features_are_told_of_all_positions_but_the_root(self, prompt_length: int) -> None:
+        """The drafter checks before each draft that none is missing."""
+        recorded = recording({"a": [9, 1], "b": [2]}, prompt_length)
+        drafter = OracleDrafter(continuations(recorded), block=3)
+        drafter.feature_layers = (-1,)
+        list(replay(recorded, drafter, FixedSize(5), lockstep=2, features=_positions))
+        told = {name: [int(row) for row in one.features] for name, one in drafter.told.items()}
+        last = prompt_length - 1  # position of the prompt's last token, the first root
+        assert told == {"a/0": [*range(last + 8)], "a/1": [*range(last)], "b/0": [*range(last)]}
+
+    def test_features_that_nobody_has_are_missed_in_one_line(self) -> None:
+        drafter = CheckingDrafter()
+        drafter.feature_layers = (-1,)
+        with pytest.raises(ConfigError, match="hidden states, which no recording has"):
+            next(replay(recording({"a": [1]}), drafter, FixedSize(1)))
 
     def test_the_next_trajectory_takes_the_place_of_one_that_ended(self) -> None:
         passes = list(replay(recording({"a": [1, 3, 2], "b": [1]}), NoDrafts(), FixedSize(1), lockstep=2))

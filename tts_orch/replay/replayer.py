@@ -5,7 +5,8 @@ tokens, and the drafter is told the laws that they were drawn from: trees, accep
 a real run. What differs: laws of nodes off the accepted path are not known, so a drafter that learns from them learns less;
 a scope is told the laws of its prompts, if its drafter wants them, which a decoder computes once only while their keys stay
 cached; and a node budget chooses by a cost curve that stays as it was measured, for passes without prompt rows, and drafting
-never rests, so that its trees come close to those of a real run and are not the same.
+never rests, so that its trees come close to those of a real run and are not the same. Hidden states of the target are not
+recorded: for a drafter that reads them somebody has to compute them again.
 """
 
 from __future__ import annotations
@@ -18,17 +19,21 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from tts_orch.errors import ConfigError
 from tts_orch.policies.drafting.draft_size import DraftSize
-from tts_orch.policies.drafting.draft_tree import Drafter, DraftTree, TrajectoryStart, VerifiedStep
+from tts_orch.policies.drafting.draft_tree import Drafter, DraftTree, Features, TrajectoryStart, VerifiedStep
 from tts_orch.policies.drafting.law_rows import text_rows
 from tts_orch.replay.recording import RecordedTrajectory, Recording
 
-__all__ = ["ProblemOrder", "ScopeOf", "replay"]
+__all__ = ["FeaturesOf", "ProblemOrder", "ScopeOf", "replay"]
 
 ProblemOrder: TypeAlias = Literal["one_by_one", "alternating"]
 """Whether a problem is replayed to its end before the next one begins, or problems take turns by `lockstep` trajectories."""
 
 ScopeOf: TypeAlias = Callable[[RecordedTrajectory], str]
+
+FeaturesOf: TypeAlias = Callable[[RecordedTrajectory], Features]
+"""Gives the features `[p + n - 1, d]` of a trajectory with p tokens of prompt and n of output, of all positions but the last."""
 
 
 def _problem(recorded: RecordedTrajectory) -> str:
@@ -43,6 +48,7 @@ def replay(
     lockstep: int = 1,
     scope_of: ScopeOf = _problem,
     order: ProblemOrder = "one_by_one",
+    features: FeaturesOf | None = None,
 ) -> Iterator[list[VerifiedStep]]:
     """Yield the verify steps of every pass, as the decoder tells them to the drafter.
 
@@ -53,8 +59,16 @@ def replay(
         lockstep: trajectories of one problem that are decoded together; when one ends the next one takes its place.
         scope_of: which statistics a trajectory shares; a scope is closed after its last one.
         order: of the problems.
+        features: hidden states of the drafter's layers, for a drafter that reads any.
+
+    Raises:
+        ConfigError: the drafter reads hidden states, and there are none.
     """
-    replayer = _Replayer(recording, drafter, size, scope_of)
+    if drafter.feature_layers and features is None:
+        raise ConfigError(
+            "drafter: it reads the target's hidden states, which no recording has; compute them (`features`)"
+        )
+    replayer = _Replayer(recording, drafter, size, scope_of, features if drafter.feature_layers else None)
     for queue in _queues(recording.trajectories, lockstep, order):
         yield from replayer.run(queue, lockstep)
 
@@ -77,6 +91,8 @@ class _Live:
 
     recorded: RecordedTrajectory
     limit: int
+    features: Features = None
+    n_told: int = 0
     n_committed: int = 0
 
     @property
@@ -90,11 +106,19 @@ class _Live:
 
 
 class _Replayer:
-    def __init__(self, recording: Recording, drafter: Drafter, size: DraftSize, scope_of: ScopeOf) -> None:
+    def __init__(
+        self,
+        recording: Recording,
+        drafter: Drafter,
+        size: DraftSize,
+        scope_of: ScopeOf,
+        features: FeaturesOf | None,
+    ) -> None:
         self._recording = recording
         self._drafter = drafter
         self._size = size
         self._scope_of = scope_of
+        self._features = features
         self._n_left = Counter(map(scope_of, recording.trajectories))
         self._observed: set[tuple[str, bytes]] = set()
 
@@ -118,7 +142,8 @@ class _Replayer:
         if key not in self._observed:
             self._observed.add(key)
             self._teach_prompt(recorded)
-        return _Live(recorded, min(recording.law.max_new_tokens, recording.max_context - len(recorded.prompt)))
+        limit = min(recording.law.max_new_tokens, recording.max_context - len(recorded.prompt))
+        return _Live(recorded, limit, None if self._features is None else self._features(recorded))
 
     def _teach_prompt(self, recorded: RecordedTrajectory) -> None:
         if not self._drafter.learns_prompt_laws:
@@ -131,6 +156,8 @@ class _Replayer:
             self._drafter.observe_prompt(recorded.name, first, ids[first:], probs[first:])
 
     def _pass(self, live: Sequence[_Live]) -> list[VerifiedStep]:
+        for one in live:
+            self._tell_features(one)
         source = self._drafter.slots([one.recorded.name for one in live])
         rooms = np.array([one.room for one in live], np.int64)
         trees = self._size.draft(source, rooms, other_rows=0, n_roots=len(live))
@@ -140,6 +167,12 @@ class _Replayer:
         for one, step in zip(live, steps, strict=True):
             one.n_committed += len(step.committed)
         return steps
+
+    def _tell_features(self, one: _Live) -> None:
+        last = len(one.recorded.prompt) + one.n_committed - 1
+        if one.features is not None and one.n_told < last:
+            self._drafter.observe_features(one.recorded.name, one.n_told, one.features[one.n_told : last])
+            one.n_told = last
 
     def _close(self, recorded: RecordedTrajectory) -> None:
         scope = self._scope_of(recorded)
