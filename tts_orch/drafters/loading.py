@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tts_orch.config import DraftingConfig
+from tts_orch.config import DraftingConfig, EngineConfig
+from tts_orch.errors import ConfigError
 from tts_orch.policies.drafting.draft_tree import Drafter
 from tts_orch.policies.drafting.registry import make_drafter
 
@@ -12,7 +15,7 @@ if TYPE_CHECKING:
     from tts_orch.drafters.pool_client import PoolLink
     from tts_orch.engine.target import Target
 
-__all__ = ["load_drafter"]
+__all__ = ["load_drafter", "pool_loader", "trained_loader", "with_member"]
 
 
 def load_drafter(
@@ -52,9 +55,61 @@ def _trained(config: DraftingConfig, target: Target, pool: PoolLink | None) -> d
         return {}
     if pool is not None:
         return {name: pool.drafter(name, config.max_nodes) for name in config.drafters}
+    load = trained_loader(config, target)
+    return {name: load(folder) for name, folder in config.drafters.items()}
+
+
+def trained_loader(config: DraftingConfig, target: Target) -> Callable[[Path], Drafter]:
+    """Return what loads a trained drafter from its folder; it keeps no more of the target than drafters share with it.
+
+    What it returns raises ConfigError if a drafter cannot be read, or is for another target.
+    """
     from tts_orch.drafters.checkpoint import load_network
     from tts_orch.drafters.neural_drafter import NeuralDrafter
     from tts_orch.drafters.target_facts import target_facts
 
     facts = target_facts(target)
-    return {name: NeuralDrafter(load_network(folder, facts), config) for name, folder in config.drafters.items()}
+    return lambda folder: NeuralDrafter(load_network(folder, facts), config)
+
+
+def pool_loader(config: EngineConfig) -> Callable[[Path], Drafter]:
+    """Return what loads trained drafters in a process of their own.
+
+    Raises:
+        TargetError: the target cannot be found, read or served.
+    """
+    from tts_orch.engine.target import load_target
+
+    return trained_loader(config, load_target(config))
+
+
+def with_member(drafter: Drafter, config: DraftingConfig, name: str, member: Drafter | None) -> Drafter:
+    """Return a composition that has one more member, another one of that name, or (None) that member no more.
+
+    Args:
+        drafter: as `load_drafter` or this function returned it; its other members are taken over as they are.
+        config: as it was given there.
+        name: the member's.
+        member: a trained drafter.
+
+    Raises:
+        ConfigError: nobody would be left, or the drafter drew drafts, which a union under rejection verification may not.
+    """
+    from tts_orch.policies.drafting.composed_drafter import ComposedDrafter
+    from tts_orch.policies.routing.registry import make_routing
+
+    if isinstance(drafter, ComposedDrafter):
+        members = dict(drafter.members)
+    elif config.verification == "rejection" and config.drafter != "neural":
+        raise ConfigError(
+            f"drafters: {config.drafter} drafts alone and draws at random; start a run with {name} beside it"
+        )
+    else:
+        members = {config.members[0]: drafter}
+    if member is not None:
+        members[name] = member
+    else:
+        members.pop(name, None)
+    if not members:
+        raise ConfigError(f"drafters: {name} is the only one; add another before it goes")
+    return ComposedDrafter(members, make_routing(config, list(members)))
