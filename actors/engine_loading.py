@@ -5,11 +5,15 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tts_orch.actors._engine_thread import SteppedDecoder, SyncedReplica
 from tts_orch.config import EngineConfig
+from tts_orch.policies.drafting.draft_tree import Drafter
 from tts_orch.store.base import StatisticsLog
+
+if TYPE_CHECKING:
+    from tts_orch.policies.drafting.stand import Stand
 
 __all__ = ["Engine", "EngineFactory", "load_engine"]
 
@@ -38,19 +42,20 @@ def load_engine(config: EngineConfig, log: StatisticsLog | None) -> Engine:
 
     Raises:
         TargetError: the model cannot be found, read or served.
+        ConfigError: a trained drafter cannot be read, or is for another target.
     """
+    from tts_orch.drafters.loading import load_drafter
     from tts_orch.engine.decoder import Decoder  # loads torch, which a driver does not need
     from tts_orch.engine.model_files import tokenizer_id
     from tts_orch.engine.target import load_target
-    from tts_orch.policies.drafting.registry import make_drafter
-    from tts_orch.policies.drafting.stand import Stand
     from tts_orch.policies.drafting.warm_up import warm_up
     from tts_orch.store.replica import Replica
 
     target = load_target(config)
     warm_up(config)
-    drafter = make_drafter(config, vocabulary_size=target.vocab_size, is_shared=log is not None)
-    replica = Replica(drafter, log, uuid.uuid4().hex) if log is not None and isinstance(drafter, Stand) else None
+    drafter = load_drafter(config, target, is_shared=log is not None)
+    stand = _stand_of(drafter) if drafter is not None else None
+    replica = Replica(stand, log, uuid.uuid4().hex) if log is not None and stand is not None else None
     return Engine(
         decoder=Decoder(target, drafter, config),
         replica=replica,
@@ -62,3 +67,12 @@ def load_engine(config: EngineConfig, log: StatisticsLog | None) -> Engine:
         dtype=str(target.dtype).removeprefix("torch."),
         max_context=target.max_context,
     )
+
+
+def _stand_of(drafter: Drafter) -> Stand | None:
+    """Return the part of a drafter whose statistics are shared."""
+    from tts_orch.policies.drafting.composed_drafter import ComposedDrafter
+    from tts_orch.policies.drafting.stand import Stand
+
+    members = drafter.members.values() if isinstance(drafter, ComposedDrafter) else [drafter]
+    return next((member for member in members if isinstance(member, Stand)), None)

@@ -7,6 +7,7 @@ import numpy as np
 from tts_orch.config import DraftingConfig
 from tts_orch.policies.drafting.draft_size import DraftSize, FixedSize
 from tts_orch.policies.drafting.draft_tree import Drafter, DraftTree, TrajectoryStart, VerifiedStep
+from tts_orch.policies.drafting.law_candidates import Parents, choose_candidates
 from tts_orch.policies.drafting.node_budget import NodeBudget
 from tts_orch.policies.drafting.registry import make_drafter
 from tts_orch.policies.drafting.stand import Stand
@@ -19,7 +20,10 @@ _VOCABULARY_SIZE = 64
 
 def warm_up(config: DraftingConfig) -> None:
     """Let a drafter of these settings, made for this and thrown away, follow a text of its own."""
-    small = config.model_copy(update={"table_entries": 1024})
+    if config.drafters:
+        _choose()
+    untrained = "prompt_lookup" if config.drafter == "neural" else config.drafter  # calls what every drafter does
+    small = config.model_copy(update={"drafter": untrained, "table_entries": 1024})
     drafter = make_drafter(small, vocabulary_size=_VOCABULARY_SIZE, is_shared=True)
     if drafter is None:
         return
@@ -29,6 +33,15 @@ def warm_up(config: DraftingConfig) -> None:
         for delta in drafter.drain():
             drafter.merge(delta)
     drafter.close_scope("warm-up")
+
+
+def _choose() -> None:
+    """Let keyed noise choose between candidates, as trained drafters do."""
+    ids, log_q = np.array([[0, 1]], np.int32), np.log(np.array([[0.9, 0.1]]))
+    one = np.ones(1, np.int64)
+    choose_candidates(
+        ids, log_q, Parents([SamplingParams()], one > 0, one.astype(np.uint64), one, one.astype(np.int32)), 1
+    )
 
 
 def _follow(drafter: Drafter, size: DraftSize, is_keyed: bool) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from types import ModuleType
 from typing import get_args
 
@@ -9,10 +10,15 @@ import pytest
 from numba.core.dispatcher import Dispatcher
 
 from tests.exactness.decoding import decode, new_decoder, prompt, request, toy_target
-from tests.toys import VOCABULARY_SIZE
+from tests.neural_toys import toy_head
+from tests.toys import VOCABULARY_SIZE, save_toy
 from tts_orch.config import DraftingConfig, UntrainedName
+from tts_orch.drafters.checkpoint import save_head
+from tts_orch.drafters.loading import load_drafter
+from tts_orch.drafters.target_facts import target_facts
 from tts_orch.policies.drafting import (
     calibration,
+    law_candidates,
     stand_contexts,
     stand_growth,
     token_recycling,
@@ -23,7 +29,7 @@ from tts_orch.policies.drafting.registry import make_drafter
 from tts_orch.policies.drafting.warm_up import warm_up
 from tts_orch.records import SamplingParams
 
-MODULES = (calibration, stand_contexts, stand_growth, token_recycling, trie_growth, trie_kernels)
+MODULES = (calibration, law_candidates, stand_contexts, stand_growth, token_recycling, trie_growth, trie_kernels)
 
 
 def _compiled(modules: tuple[ModuleType, ...]) -> dict[str, int]:
@@ -47,3 +53,19 @@ def test_decoding_compiles_nothing_more(name: str, verification: str) -> None:
         decoder = new_decoder(toy_target(), drafter, verification=verification, node_budget=node_budget)
         decode(decoder, [request(str(i), prompt(30), SamplingParams(max_new_tokens=12)) for i in range(3)])
         assert _compiled(MODULES) == before
+
+
+@pytest.mark.parametrize("name", ["neural", "stand"])
+def test_trained_drafters_compile_nothing_more(name: str, tmp_path: Path) -> None:
+    target = toy_target()
+    folders = {"head": tmp_path / "head", "model": save_toy(tmp_path / "model")}
+    folders["head"].mkdir()
+    save_head(folders["head"], toy_head(target_facts(target)))
+    config = DraftingConfig(drafter=name, drafters=folders)
+    warm_up(config)
+    before = _compiled(MODULES)
+    decoder = new_decoder(target, load_drafter(config, target, is_shared=False))
+    law = SamplingParams(temperature=0.8, max_new_tokens=12)
+    decode(decoder, [request(str(i), prompt(30), law) for i in range(3)])
+    assert decoder.statistics()["draft_nodes"] > 0
+    assert _compiled(MODULES) == before

@@ -36,7 +36,7 @@ class CausalLM:
 
     def __init__(self, model: PreTrainedModel, vocabulary_size: int) -> None:
         self._backbone = model.base_model
-        self.vocabulary_size = min(vocabulary_size, model.get_output_embeddings().weight.shape[0])
+        self.vocabulary_size = min(vocabulary_size, model.config.get_text_config().vocab_size)
         self._output_layer = OutputLayer(model)
         self.max_context = context_limit(model.config.get_text_config())
         self.device, self.dtype = model.device, model.dtype
