@@ -12,7 +12,7 @@ from typing import Concatenate, Final, ParamSpec, TypeVar
 from tts_orch.actors._remote import Remote
 from tts_orch.actors.drafter_pool import DrafterPool, DrafterPoolCore, LoaderFactory, RayPoolTransport
 from tts_orch.config import EngineConfig
-from tts_orch.drafters.pool_client import PoolLink
+from tts_orch.drafters.pool_link import PoolLink
 from tts_orch.drafters.pool_messages import MemberFacts
 from tts_orch.errors import ClusterError, WorkerLostError, first_line
 

@@ -20,7 +20,8 @@ from tts_orch.actors._remote import Remote
 from tts_orch.actors.drafter_pool import DrafterLoader, DrafterPoolCore
 from tts_orch.actors.pool_keeper import PoolKeeper
 from tts_orch.config import EngineConfig
-from tts_orch.drafters.pool_client import PooledDrafter, PoolLink
+from tts_orch.drafters.pool_client import PooledDrafter
+from tts_orch.drafters.pool_link import PoolLink
 from tts_orch.errors import ConfigError
 from tts_orch.policies.drafting.draft_tree import Drafter
 from tts_orch.policies.drafting.prompt_lookup import PromptLookup

@@ -12,7 +12,7 @@ from tts_orch.policies.drafting.draft_tree import Drafter
 from tts_orch.policies.drafting.registry import make_drafter
 
 if TYPE_CHECKING:
-    from tts_orch.drafters.pool_client import PoolLink
+    from tts_orch.drafters.pool_link import PoolLink
     from tts_orch.engine.target import Target
 
 __all__ = ["load_drafter", "pool_loader", "trained_loader", "with_member"]

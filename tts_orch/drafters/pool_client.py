@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Final
 
@@ -17,28 +17,11 @@ from tts_orch.drafters.told_trajectory import ToldTrajectory
 from tts_orch.policies.drafting.draft_tree import DraftTree, Features, TrajectoryId, TrajectoryStart, VerifiedStep
 from tts_orch.records import FloatArray, IntArray
 
-__all__ = ["PoolLink", "PooledDrafter"]
+__all__ = ["PooledDrafter"]
 
 _DEADLINE_S: Final = 5.0
 _KEPT_BYTES: Final = 1 << 30
 _CLOSED_REMEMBERED: Final = 4096  # while there is no pool; it forgets by itself what nobody asks about
-
-
-@dataclass(frozen=True, slots=True)
-class PoolLink:
-    """What a verifier needs of a pool; may be sent to workers.
-
-    Attributes:
-        transport: carries requests to it.
-        facts: of its drafters, by name.
-    """
-
-    transport: PoolTransport
-    facts: Mapping[str, MemberFacts]
-
-    def drafter(self, name: str, n_nodes: int) -> PooledDrafter:
-        """Return a drafter that asks the one of this name for trees of at most so many nodes below the root."""
-        return PooledDrafter(self.transport, name, self.facts[name], n_nodes=n_nodes)
 
 
 @dataclass(frozen=True, slots=True)
