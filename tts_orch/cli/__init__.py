@@ -14,6 +14,7 @@ import click
 
 from tts_orch.cli.bench import bench
 from tts_orch.cli.doctor import doctor
+from tts_orch.cli.drafter import drafter
 from tts_orch.cli.replay import replay
 from tts_orch.cli.report import report
 from tts_orch.cli.reward import reward
@@ -44,6 +45,7 @@ def _command(context: click.Context, debug: bool) -> None:
 
 _command.add_command(bench)
 _command.add_command(doctor)
+_command.add_command(drafter)
 _command.add_command(run)
 _command.add_command(replay)
 _command.add_command(report)

@@ -28,7 +28,7 @@ from tts_orch.training.rollouts import Policy, rollout_policy
 from tts_orch.training.settings import RewardTrainingConfig
 from tts_orch.training.step_ends import step_ends
 
-__all__ = ["train_reward"]
+__all__ = ["progress_bars", "train_reward"]
 
 
 def train_reward(config: RewardTrainingConfig) -> None:
@@ -44,7 +44,7 @@ def train_reward(config: RewardTrainingConfig) -> None:
     with ExitStack() as opened:
         _open(config.out, cache, opened)
         try:
-            with _bars(console) as on_progress:
+            with progress_bars(console) as on_progress:
                 base = read_base_files(config.engine)
                 data = _data(config, base, cache, on_progress)
                 trained = train_process_head(config, data, base, cache, on_progress)
@@ -128,7 +128,7 @@ def _rollouts_key(config: RewardTrainingConfig, base: BaseFiles, path: Path) -> 
 
 
 @contextmanager
-def _bars(console: Console) -> Iterator[OnProgress]:
+def progress_bars(console: Console) -> Iterator[OnProgress]:
     """Show a bar for each part of the work on a terminal, and a line at its end elsewhere."""
     columns = (TextColumn("{task.description:26}"), BarColumn(20), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as bars:

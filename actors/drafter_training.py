@@ -1,0 +1,132 @@
+"""Trains a draft head with Ray Train, in one process or many: the same result, up to rounding, whoever shares the steps."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import uuid
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from pathlib import Path
+from typing import Any, Final
+
+import torch
+import torch.distributed as distributed
+from torch import Tensor
+
+from tts_orch.actors._remote import SHORT_SPIN
+from tts_orch.actors.cluster import Shares
+from tts_orch.atomic_file import write_atomically
+from tts_orch.errors import ConfigError, OrchestratorError, WorkerLostError, first_line
+from tts_orch.training.drafters.member import MixtureParts, OnProgress, train_member
+from tts_orch.training.drafters.settings import DrafterTrainingConfig
+
+__all__ = ["train_on_cluster"]
+
+_RESTARTS: Final = 2
+_WAIT_S: Final = 6 * 3600.0  # of a member for the others, that may have more features to compute
+_POLL_S: Final = 0.5
+
+
+def train_on_cluster(
+    config: DrafterTrainingConfig, parts: MixtureParts, shares: Shares, on_progress: OnProgress
+) -> None:
+    """Train a head in processes of the cluster, which is connected already; its folder is written when this returns.
+
+    A process that dies is replaced, and all go on from the last checkpoint.
+
+    Args:
+        config: all settings; paths absolute, of folders that all nodes see.
+        parts: the texts.
+        shares: how many processes there are, and what each asks Ray for.
+        on_progress: told how far it is.
+
+    Raises:
+        ConfigError: Ray Train is not installed.
+        OrchestratorError: the training failed.
+    """
+    train = _ray_train()
+    workplace = config.out / "cache" / "ray"
+    progress = config.out / "cache" / "progress.json"
+    resources = {name.removeprefix("num_").removesuffix("s").upper(): n for name, n in shares.resources.items()}
+    trainer = train.torch.TorchTrainer(
+        _train_member,
+        train_loop_config={"config": config.model_copy(update={"engine": shares.config}), "parts": parts},
+        torch_config=train.torch.TorchConfig(timeout_s=int(_WAIT_S)),
+        scaling_config=train.ScalingConfig(
+            num_workers=config.workers, use_gpu="GPU" in resources, resources_per_worker=resources
+        ),
+        run_config=train.RunConfig(
+            name=uuid.uuid4().hex,
+            storage_path=str(workplace),
+            failure_config=train.FailureConfig(max_failures=_RESTARTS),
+            worker_runtime_env={"env_vars": dict(SHORT_SPIN)},
+        ),
+    )
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            _follow(pool.submit(trainer.fit), progress, on_progress)
+    except train.TrainingFailedError as error:
+        raise _meaning(error) from None
+    finally:
+        shutil.rmtree(workplace, ignore_errors=True)
+
+
+def _ray_train() -> Any:
+    try:
+        import ray.train.torch
+    except ImportError:
+        raise ConfigError("training needs Ray Train; install it with `pip install 'tts-orch[train]'`") from None
+    return ray.train
+
+
+def _follow(done: Future[Any], progress: Path, on_progress: OnProgress) -> None:
+    """Pass on what member 0 says until the training is over."""
+    told = b""
+    while not done.done():
+        wait([done], _POLL_S)
+        if progress.exists() and (content := progress.read_bytes()) != told:
+            told = content
+            on_progress(*json.loads(told))
+    done.result()
+
+
+def _train_member(values: dict[str, Any]) -> None:
+    config: DrafterTrainingConfig = values["config"]
+    team = _ProcessGroup()
+
+    def on_progress(*told: object) -> None:
+        if team.rank == 0:
+            write_atomically(config.out / "cache" / "progress.json", json.dumps(told))
+
+    train_member(config, values["parts"], team, on_progress)
+
+
+class _ProcessGroup:
+    """The processes that Ray Train has brought together."""
+
+    def __init__(self) -> None:
+        self.rank = distributed.get_rank() if distributed.is_initialized() else 0
+        self.size = distributed.get_world_size() if distributed.is_initialized() else 1
+
+    def add_up(self, tensors: Sequence[Tensor]) -> None:
+        """Replace tensors by their sums over all members."""
+        if self.size == 1:
+            return
+        joined = torch.cat([tensor.flatten() for tensor in tensors])
+        distributed.all_reduce(joined)
+        for tensor, part in zip(tensors, joined.split([tensor.numel() for tensor in tensors]), strict=True):
+            tensor.copy_(part.view_as(tensor))
+
+    def wait(self) -> None:
+        """Wait until all members have come here."""
+        if self.size > 1:
+            distributed.barrier()
+
+
+def _meaning(error: Exception) -> OrchestratorError:
+    """Return what a member raised, or say that one was lost."""
+    failures = getattr(error, "worker_failures", {})
+    ours = [failure for failure in failures.values() if isinstance(failure, OrchestratorError)]
+    said = first_line(next(iter(failures.values()), error))
+    return ours[0] if ours else WorkerLostError(f"training stopped ({said}); run the same command again to go on")

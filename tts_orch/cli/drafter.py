@@ -1,0 +1,93 @@
+"""`tts-orch drafter`: train draft heads for a target, and average them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import click
+
+from tts_orch.cli.data_part import DataPartType
+from tts_orch.cli.settings import SectionedCommand, SettingOption, given_settings, merged, setting_option
+from tts_orch.config import EngineConfig, LawConfig, load_config
+from tts_orch.training.drafters.settings import DrafterTrainingConfig, DraftHeadSettings
+
+__all__ = ["drafter"]
+
+_GROUPS: Final[Mapping[str, type[Any]]] = {"head": DraftHeadSettings, "law": LawConfig, "engine": EngineConfig}
+_SECTIONS: Final = {"head": "Head", "law": "Sampling of the target's own answers", "engine": "Engine"}
+
+
+def _training_options() -> Iterator[SettingOption]:
+    """Yield an option for every setting of a training, section by section."""
+    for name, field in DrafterTrainingConfig.model_fields.items():
+        if name == "data":
+            yield SettingOption("Data", (name,), "--data", DataPartType(), field.description or "", multiple=True)
+        elif name not in _GROUPS:
+            yield setting_option("Data", (name,), field)
+    for group, settings in _GROUPS.items():
+        for name, field in settings.model_fields.items():
+            yield setting_option(_SECTIONS[group], (group, name), field)
+
+
+@click.group()
+def drafter() -> None:
+    """Train draft heads that continue a target's text, each for a domain."""
+
+
+@drafter.command(cls=SectionedCommand, params=[*_training_options()])
+@click.option("--config", type=click.Path(path_type=Path), help="YAML file of settings, a recipe; options win over it.")
+@click.pass_context
+def train(context: click.Context, /, config: Path | None, **_options: Any) -> None:
+    """Train a draft head (EAGLE-2 or HASS) for a target.
+
+    \b
+    Answers from a file
+      tts-orch drafter train --data gsm8k_train.jsonl.gz:100000 --answer-field solution --target smollm2 --out runs/math
+
+    \b
+    The target's own answers to the prompts of two files, mixed half and half
+      tts-orch drafter train --answers target --data math.jsonl:100000 --data chat.jsonl:100000 --target smollm2 --out runs/mixed
+
+    \b
+    By a recipe, with the other loss, and with features that several trainings share
+      tts-orch drafter train --config recipes/drafters/math.yaml --data-folder data --loss hass --cache runs/cache --out runs/math
+
+    \b
+    Draft with it
+      tts-orch run problems.jsonl --target smollm2 --drafter neural --drafters math=runs/math
+
+    The target is frozen and read once; --out gets config.json and model.safetensors, training.jsonl and training.png with the
+    loss and with how far greedy drafts would be right on held-out texts. Stopped by Ctrl-C or killed, the same command goes on
+    where it was, with the same result.
+    """  # noqa: D301
+    from tts_orch.cli.drafter_training import train_drafter  # loaded late: --help must not wait for it
+
+    settings = merged({"engine": {}, **(load_config(config) if config else {})}, given_settings(context))
+    train_drafter(DrafterTrainingConfig(**settings))
+
+
+@drafter.command()
+@click.argument("heads", nargs=-1, type=click.Path(path_type=Path), required=True)
+@click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Folder of the new head.")
+def average(heads: tuple[Path, ...], out: Path) -> None:
+    """Average the weights of HEADS, folders of heads that were trained alike, into one head.
+
+    \b
+    Example
+      tts-orch drafter average runs/math runs/chat --out runs/averaged
+
+    Heads of different domains lose most of what they know by it; it is here to be compared with.
+    """  # noqa: D301
+    from tts_orch.drafters.checkpoint import save_head
+    from tts_orch.run_folder import unusable
+    from tts_orch.training.drafters.averaging import averaged_head
+
+    head = averaged_head(heads)
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unusable(out, error) from None
+    save_head(out, head)
+    click.echo(f"written: {out}, the mean of {len(heads)} heads")

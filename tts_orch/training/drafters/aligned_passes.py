@@ -1,0 +1,48 @@
+"""Passes of a head over texts in which it reads what it predicted itself, as in a draft.
+
+In pass j every position is the j-th token of a draft of its own: it reads the feature that pass j - 1 predicted for it; the
+j - 1 positions before it are the draft so far, read as passes 2 to j - 1 and the root left them, and all older ones are the
+target's. The first pass alone is EAGLE-2's training (arXiv 2406.16858), several are HASS's harmonised context alignment
+(arXiv 2408.15766).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from tts_orch.drafters.eagle_head import EagleHead, KeysAndValues
+
+__all__ = ["aligned_mask", "aligned_passes"]
+
+
+def aligned_passes(head: EagleHead, embeddings: Tensor, features: Tensor, n_passes: int) -> Iterator[Tensor]:
+    """Yield the predictions of every pass, `[B, T, d]` features of positions `t + 1`.
+
+    Args:
+        head: predicts.
+        embeddings: `[B, T, d]` of tokens `t + 1`.
+        features: `[B, T, d]` of the target at positions `t`.
+        n_passes: how many; no gradient flows from a pass through its inputs into the one before.
+    """
+    n_rows = embeddings.shape[1]
+    positions = torch.arange(n_rows, device=embeddings.device)[None]
+    inputs = features
+    past: KeysAndValues | None = None
+    for number in range(1, n_passes + 1):
+        mask = aligned_mask(n_rows, number, embeddings.device)[None, None]
+        predicted, past = head(embeddings, inputs, positions, mask, past)
+        yield predicted
+        inputs = torch.cat([features[:, :1], predicted[:, :-1].to(features.dtype)], dim=1).detach()
+
+
+def aligned_mask(n_rows: int, number: int, device: torch.device) -> Tensor:
+    """Return `[n_rows, number * n_rows]`, true where a row of pass `number` reads a key of the passes up to it, in their order.
+
+    Of the first pass it reads the positions before its draft, and of pass i the position that is the i-th of its draft.
+    """
+    distance = torch.arange(n_rows, device=device)[:, None] - torch.arange(n_rows, device=device)
+    drafted = [distance == number - i for i in range(2, number + 1)]
+    return torch.cat([distance >= number - 1, *drafted], dim=1)

@@ -1,0 +1,41 @@
+"""The course of a training as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tts_orch.errors import ConfigError
+from tts_orch.training.drafters.head_training import Report
+
+__all__ = ["draw_training"]
+
+
+def draw_training(reports: Sequence[Report], file: Path) -> None:
+    """Draw the loss, and how far greedy drafts are right on held-out texts.
+
+    Raises:
+        ConfigError: matplotlib is not installed.
+    """
+    try:
+        import matplotlib.figure as figures  # loaded late: few need it
+    except ImportError:
+        raise ConfigError("plots need matplotlib; install it with `pip install 'tts-orch[bench]'`") from None
+    figure = figures.Figure(figsize=(10, 4), layout="constrained")
+    losses, accuracies = figure.subplots(1, 2)
+    steps = [report.step for report in reports]
+    losses.plot(steps, [report.loss for report in reports])
+    _label(losses, "loss of an answer token", None)
+    for depth in range(len(reports[0].accuracy.acceptance)):
+        shares = [report.accuracy.acceptance[depth] for report in reports]
+        accuracies.plot(steps, shares, label=f"{depth + 1} tokens")
+    _label(accuracies, "greedy drafts that are right, held-out texts", 0.0)
+    accuracies.legend(title=f"tau {reports[-1].accuracy.tau:.2f} at the end")
+    figure.savefig(file, dpi=120)
+
+
+def _label(axes: Any, title: str, bottom: float | None) -> None:
+    axes.set(title=title, xlabel="step")
+    axes.set_ylim(bottom=bottom)
+    axes.grid(alpha=0.3)

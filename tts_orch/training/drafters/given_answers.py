@@ -1,0 +1,101 @@
+"""Files of prompts as token sequences, with the answers that the files give."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, TypeVar
+
+import numpy as np
+
+from tts_orch.errors import ProblemError
+from tts_orch.records import IntArray, Problem
+from tts_orch.seeds import stream_seed
+from tts_orch.tasks.object_lines import read_objects
+from tts_orch.tasks.prompts import render
+from tts_orch.training.drafters.training_sequences import TrainingSequence, is_held_out
+
+__all__ = ["Encoding", "GivenAnswer", "given_sequences", "read_given_answers", "shuffled"]
+
+_T = TypeVar("_T")
+
+
+@dataclass(frozen=True, slots=True)
+class GivenAnswer:
+    """One line of a file.
+
+    Attributes:
+        problem: the prompt.
+        answer: its text.
+    """
+
+    problem: Problem
+    answer: str
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """How prompts and answers become tokens.
+
+    Attributes:
+        tokenizer: the target's.
+        template: as in `tts-orch run`.
+        max_length: tokens of a sequence; the rest is cut off.
+        held_out: share of the prompts that are for the evaluation alone.
+    """
+
+    tokenizer: Any
+    template: Literal["auto", "raw", "chat"]
+    max_length: int
+    held_out: float
+
+    def prompt(self, problem: Problem) -> IntArray:
+        """Return the tokens of a prompt."""
+        return render(problem, self.tokenizer, self.template)
+
+    def sequence(self, prompt: IntArray, answer: Sequence[int]) -> TrainingSequence:
+        """Return prompt and answer as one sequence."""
+        token_ids = np.concatenate([prompt, np.asarray(answer, np.int32)])[: self.max_length]
+        return TrainingSequence(token_ids, len(prompt), len(token_ids), is_held_out(prompt, self.held_out))
+
+
+def read_given_answers(path: Path, answer_field: str) -> list[GivenAnswer]:
+    """Read prompts with answers.
+
+    A line has the texts `prompt` and `answer_field`; of others only `id` is read.
+
+    Raises:
+        ProblemError: the file cannot be read or has no line, or a line is malformed: `file:line: what; what to do`.
+    """
+    answers = read_objects(path, lambda fields: _given_answer(fields, answer_field))
+    if not answers:
+        raise ProblemError(
+            f"{path}: nothing to learn from; give a JSON object with `prompt` and `{answer_field}` on every line"
+        )
+    return answers
+
+
+def given_sequences(answers: Iterable[GivenAnswer], encoding: Encoding) -> Iterator[TrainingSequence]:
+    """Yield every answer as a sequence that ends with the end-of-text token."""
+    end = encoding.tokenizer.eos_token_id
+    for given in answers:
+        answer = encoding.tokenizer(given.answer, add_special_tokens=False)["input_ids"]
+        yield encoding.sequence(encoding.prompt(given.problem), [*answer, *([] if end is None else [end])])
+
+
+def shuffled(values: Sequence[_T], seed: int) -> list[_T]:
+    """Return the values in an order that the seed fixes."""
+    order = np.random.default_rng(stream_seed(seed, 0, "order of texts")).permutation(len(values))
+    return [values[i] for i in order]
+
+
+def _given_answer(fields: Mapping[str, Any], answer_field: str) -> GivenAnswer:
+    """Check one line; a ValueError says what is wrong and what to do."""
+    prompt, answer = fields.get("prompt"), fields.get(answer_field)
+    if not isinstance(prompt, str) or not prompt:
+        raise ValueError("no `prompt`; give the text of the question")
+    if not isinstance(answer, str) or not answer:
+        near = sorted(name for name, value in fields.items() if isinstance(value, str) and name not in ("id", "prompt"))
+        raise ValueError(f"no text in `{answer_field}`; choose the answer's field among {', '.join(near) or 'others'}")
+    return GivenAnswer(Problem(str(fields.get("id", "")), prompt), answer)
