@@ -65,8 +65,10 @@ def meaning(error: failures.RayError) -> Exception:
 
 
 def _reason(error: failures.RayError) -> str:
-    """Return why an actor died: Ray says so after the actor's particulars, which are indented."""
+    """Return why an actor died: Ray says so after the actor's particulars, which are indented, or in the end of a traceback."""
     first, *others = (str(error).strip() or type(error).__name__).splitlines()
+    if others and "creation task" in first:
+        return others[-1].strip()
     return next((line.strip() for line in others if line.strip() and not line.startswith("\t")), first)
 
 

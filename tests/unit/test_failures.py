@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import traceback
 
 import pytest
 import ray.exceptions as failures
@@ -87,3 +88,12 @@ def test_every_error_survives_the_way_through_ray() -> None:
         again = pickle.loads(pickle.dumps(kind("what, where, what to do")))
         assert type(again) is kind
         assert str(again) == "what, where, what to do"
+
+
+def test_why_an_actor_could_not_be_made_is_the_end_of_its_traceback() -> None:
+    try:
+        raise ValueError("no such module")
+    except ValueError as error:
+        cause = failures.RayTaskError("Core.__init__", traceback.format_exc(), error, proctitle="p", pid=1, ip="h")
+    found = meaning(failures.ActorDiedError(cause))
+    assert str(found) == "worker lost: ValueError: no such module"
