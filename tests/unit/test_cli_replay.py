@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import torch
 
+from tests.finished_runs import finished_run
+from tests.neural_toys import toy_facts, toy_head
 from tests.recordings import TARGET, draw_forced_laws, journal, run_config
+from tests.toys import save_toy
 from tts_orch.cli import execute
+from tts_orch.drafters.checkpoint import save_head
 from tts_orch.policies.drafting.tree_file import DEFAULT_TREE
 from tts_orch.replay.recovery import FinishedRun, recover
 
@@ -79,6 +85,12 @@ def test_a_draft_tree_goes_to_the_drafter_that_has_one(folder: Path, tmp_path: P
         (["--drafter", "anpd", "--draft-tree", str(DEFAULT_TREE)], "only stand drafts by it, not anpd"),
         (["--node-budget", "--draft-tree", str(DEFAULT_TREE)], "chooses nodes by itself; leave one of both out"),
         (["--cost-curve", str(DEFAULT_TREE)], "only --node-budget reads it; add that, or leave the curve out"),
+        (["--routing", "merged"], "routing: merged is between several drafters"),
+        (["--drafters", "math=.", "--routing-steps", "3"], "routing_steps: only routing first_steps reads it"),
+        (
+            ["--drafters", "math=.", "--routing", "merged", "--drafter", "anpd", "--drafter", "stand"],
+            "--routing: anpd and stand do not draft together; give one --drafter",
+        ),
         (["--json", "nodir/x.json"], "nodir/x.json: there is no folder nodir; make it, or name another file"),
     ],
 )
@@ -89,3 +101,25 @@ def test_settings_that_do_not_go_together_are_one_line(
     error = capsys.readouterr().err
     assert complaint in error
     assert error.count("\n") == 1
+
+
+def test_trained_drafters_are_replayed_alone_and_together(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    target, head, report = save_toy(tmp_path / "toy"), tmp_path / "head", tmp_path / "report.json"
+    run = finished_run(tmp_path / "run", target)
+    head.mkdir()
+    save_head(head, toy_head(replace(toy_facts(torch.float32), weights_id="")))
+    monkeypatch.setenv("COLUMNS", "120")
+    trained = ["--drafters", f"head={head}", "--drafters", f"same={target}", "--draft-depth", "3"]
+    together = ["--drafter", "stand", "--routing", "merged", "--max-nodes", "8"]
+    assert execute(["replay", str(run), "--limit", "2", *trained, *together, "--json", str(report)]) == 0
+    heading = capsys.readouterr().out.splitlines()[2]  # after a remark on each drafter that learns from rejected nodes
+    assert heading.split() == ["stand", "head", "same", "routing", "merged"]
+    figures = json.loads(report.read_text())["drafters"]
+    taus = {name: of["tau"] for name, of in figures.items()}
+    assert taus["same"] > 2 > taus["head"] >= 1
+    assert taus["routing merged"] > taus["stand"]
+    assert {of["committed_tokens"] for of in figures.values()} == {figures["stand"]["committed_tokens"]}
+    assert figures["routing merged"]["settings"]["drafters"] == {"head": str(head), "same": str(target)}
+    assert figures["head"]["settings"]["routing"] is None

@@ -15,7 +15,7 @@ from tts_orch.replay.recovery import FinishedRun, recover
 if TYPE_CHECKING:
     from tts_orch.engine.target import Target
 
-__all__ = ["progress_bar", "recovered", "target_of"]
+__all__ = ["progress_bar", "recorded_target", "recovered", "target_of"]
 
 
 def progress_bar(console: Console) -> Progress:
@@ -33,6 +33,17 @@ def target_of(config: EngineConfig) -> Target:
 
     logging.disable_progress_bar()
     return load_target(config)
+
+
+def recorded_target(run: FinishedRun) -> Target:
+    """Return the target that decoded a run, loaded.
+
+    Raises:
+        UserError: the run's target is not what it was.
+    """
+    target = target_of(run.config.engine)
+    run.check_target(target)
+    return target
 
 
 def recovered(run: FinishedRun, bar: Progress) -> Recording:

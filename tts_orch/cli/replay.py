@@ -20,19 +20,18 @@ if TYPE_CHECKING:
 __all__ = ["replay"]
 
 _DRAFTERS: Final = get_args(UntrainedName)
-_NO_OPTIONS: Final = ("drafter", "drafters", "verification", "node_budget")
+_NO_OPTIONS: Final = ("drafter", "drafter_placement", "draft_overlap", "verification", "node_budget")
+_OF_SEVERAL: Final = frozenset({"routing", "routing_steps", "routing_probe_every"})
 
 
 @click.command(cls=SectionedCommand, params=drafting_options(*_NO_OPTIONS))
 @click.argument("run", type=click.Path(path_type=Path, exists=True, file_okay=False))
 @click.option(
     "--drafter",
-    "drafters",
+    "untrained",
     type=click.Choice(_DRAFTERS),
     multiple=True,
-    default=["stand"],
-    show_default=True,
-    help="Whom to replay; give it several times to compare.",
+    help="Whom to replay; give it several times to compare. [default: stand, unless there are --drafters]",
 )
 @click.option(
     "--lockstep",
@@ -59,7 +58,7 @@ def replay(
     context: click.Context,
     /,
     run: Path,
-    drafters: tuple[str, ...],
+    untrained: tuple[str, ...],
     lockstep: int,
     alternating: bool,
     limit: int | None,
@@ -76,7 +75,8 @@ def replay(
 
     With keyed verification the tokens of a run do not depend on its drafts, so a finished run tells exactly which drafts of
     any drafter would have been accepted, with no model at hand. The first replay of a run loads its target once to compute
-    the laws of the tokens, and keeps them in the run folder as recording.npz.
+    the laws of the tokens, and keeps them in the run folder as recording.npz. Trained drafters (--drafters) need the target every
+    time, for what they read of it. Each drafter is replayed alone, and with --routing once more all of them together.
 
     tau: tokens committed by a verify step, the one that needs no draft included. Length >= d: verify steps that accepted d
     draft tokens or more. Source: the n-gram order, match length or part of the drafter that a draft came from; how often
@@ -89,14 +89,28 @@ def replay(
     settings = {"node_budget": node_budget, **given_settings(context).get("drafting", {})}
     if node_budget and "draft_tree" in settings:
         raise ConfigError("--draft-tree: --node-budget chooses nodes by itself; leave one of both out")
-    configs = {name: _drafting(name, drafters, settings) for name in drafters}
+    configs = _configs(untrained, settings)
     for config in configs.values():
         check_tree(config)
     order: ProblemOrder = "alternating" if alternating else "one_by_one"
     replay_run(ReplaySettings(run, configs, lockstep, order, limit, cost_curve, json_file))
 
 
-def _drafting(name: str, drafters: Sequence[str], settings: Mapping[str, Any]) -> DraftingConfig:
-    """Return the settings of one of the drafters; a draft tree goes to the one that drafts by it, if it is among them."""
-    others = {"draft_tree"} if name != "stand" and "stand" in drafters else set()
-    return DraftingConfig(drafter=name, **{key: value for key, value in settings.items() if key not in others})
+def _configs(untrained: Sequence[str], settings: Mapping[str, Any]) -> dict[str, DraftingConfig]:
+    """Return the settings of every drafter by its title in the tables: each alone, then all together where that is asked for.
+
+    A draft tree goes to the drafter that drafts by it, if it is among them.
+    """
+    folders = settings.get("drafters", {})
+    untrained = untrained or ([] if folders else ["stand"])
+    alone = {name: value for name, value in settings.items() if name not in _OF_SEVERAL | {"drafters"}}
+    others = {name: value for name, value in alone.items() if name != "draft_tree" or "stand" not in untrained}
+    configs = {name: DraftingConfig(drafter=name, **(alone if name == "stand" else others)) for name in untrained}
+    for name, folder in folders.items():
+        configs[name] = DraftingConfig(drafter="neural", drafters={name: folder}, **others)
+    if _OF_SEVERAL & settings.keys():
+        if len(untrained) > 1:
+            raise ConfigError(f"--routing: {' and '.join(untrained)} do not draft together; give one --drafter")
+        together = DraftingConfig(drafter=untrained[0] if untrained else "neural", **settings)
+        configs[f"routing {together.chosen_routing}"] = together
+    return configs

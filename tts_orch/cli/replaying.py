@@ -6,13 +6,14 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.progress import Progress
 
 from tts_orch.atomic_file import write_atomically
 from tts_orch.cli.acceptance_table import acceptance_tables
-from tts_orch.cli.recovering import progress_bar, recovered, target_of
+from tts_orch.cli.recovering import progress_bar, recorded_target, recovered, target_of
 from tts_orch.config import DraftingConfig
 from tts_orch.engine.cost_model import CostModel
 from tts_orch.errors import ConfigError
@@ -25,7 +26,10 @@ from tts_orch.policies.drafting.scopes import ScopeNames
 from tts_orch.replay.measured_drafter import MeasuredDrafter
 from tts_orch.replay.recording import Recording
 from tts_orch.replay.recovery import FinishedRun
-from tts_orch.replay.replayer import ProblemOrder, ScopeOf, replay
+from tts_orch.replay.replayer import FeaturesOf, ProblemOrder, ScopeOf, replay
+
+if TYPE_CHECKING:
+    from tts_orch.engine.target import Target
 
 __all__ = ["ReplaySettings", "replay_run"]
 
@@ -80,21 +84,41 @@ def _replay(
     settings: ReplaySettings, name: str, run: FinishedRun, recording: Recording, bar: Progress
 ) -> MeasuredDrafter:
     config = settings.configs[name]
-    measured = MeasuredDrafter(_drafter(config, recording.vocabulary_size))
+    target = recorded_target(run) if config.drafters else None
+    measured = MeasuredDrafter(_drafter(config, recording.vocabulary_size, target))
     size = _size(settings, config, measured, run)
     scope_of = _scope_of(config, run, recording)
-    passes = replay(recording, measured, size, lockstep=settings.lockstep, scope_of=scope_of, order=settings.order)
+    passes = replay(
+        recording,
+        measured,
+        size,
+        lockstep=settings.lockstep,
+        scope_of=scope_of,
+        order=settings.order,
+        features=_features_of(target, measured) if target else None,
+    )
     task = bar.add_task(name, total=sum(len(one.tokens) for one in recording.trajectories))
     for steps in passes:
         bar.advance(task, sum(len(step.committed) for step in steps))
     return measured
 
 
-def _drafter(config: DraftingConfig, vocabulary_size: int) -> Drafter:
-    drafter = make_drafter(config, vocabulary_size=vocabulary_size)
+def _drafter(config: DraftingConfig, vocabulary_size: int, target: Target | None) -> Drafter:
+    if target is None:
+        drafter = make_drafter(config, vocabulary_size=vocabulary_size)
+    else:
+        from tts_orch.drafters.loading import load_drafter
+
+        drafter = load_drafter(config, target, is_shared=False)
     if drafter is None:
         raise ConfigError("drafter: there is nothing to replay without drafts; choose a drafter")
     return drafter
+
+
+def _features_of(target: Target, drafter: Drafter) -> FeaturesOf:
+    from tts_orch.replay.teacher_forcing import forced_features  # loads torch
+
+    return lambda one: forced_features(target, one.prompt, one.tokens, drafter.feature_layers)
 
 
 def _size(settings: ReplaySettings, config: DraftingConfig, drafter: Drafter, run: FinishedRun) -> DraftSize:

@@ -81,6 +81,22 @@ class FinishedRun:
             )
         return cls(folder, config, manifest, found, candidates)
 
+    def check_target(self, target: Target) -> None:
+        """Refuse another target than the one that decoded the run; say so where its numerics differ.
+
+        Raises:
+            RunFolderError: its weights or the kind of its numerics are others.
+        """
+        decoded_by, name = self.manifest.target, self.config.engine.target
+        for what, is_now in (("weights", target.weights_id), ("numerics", target.numerics)):
+            if decoded_by.get(what) != is_now:
+                was = decoded_by.get(what)
+                raise RunFolderError(
+                    f"{self.folder}: {what} of {name} were {was!r} and are {is_now!r}; use the run's target"
+                )
+        if target.fingerprint not in self.manifest.fingerprints:
+            logger.warning("%s: decoded on a machine of other numerics; laws are right up to rounding", self.folder)
+
 
 def _problems(folder: Path, config: RunConfig) -> list[Problem]:
     try:
@@ -114,7 +130,7 @@ def recover(
     missing = [problem_id for problem_id in run.problems if problem_id not in known]
     if missing:
         target = load(run.config.engine)
-        _check_target(run, target)
+        run.check_target(target)
         for n_done, problem_id in enumerate(missing):
             on_problem(n_done, len(missing))
             known[problem_id] = _recovered(run, target, problem_id)
@@ -146,18 +162,6 @@ def _matches(trajectories: Sequence[RecordedTrajectory], candidates: Sequence[Ca
 
 def _name(candidate: Candidate) -> str:
     return f"{candidate.problem_id}/{'.'.join(map(str, candidate.path))}"
-
-
-def _check_target(run: FinishedRun, target: Target) -> None:
-    decoded_by, name = run.manifest.target, run.config.engine.target
-    for what, is_now in (("weights", target.weights_id), ("numerics", target.numerics)):
-        if decoded_by.get(what) != is_now:
-            was = decoded_by.get(what)
-            raise RunFolderError(
-                f"{run.folder}: {what} of {name} were {was!r} and are {is_now!r}; use the run's target"
-            )
-    if target.fingerprint not in run.manifest.fingerprints:
-        logger.warning("%s: decoded on a machine of other numerics; laws are right up to rounding", run.folder)
 
 
 def _recovered(run: FinishedRun, target: Target, problem_id: str) -> Recording:
