@@ -391,7 +391,8 @@ FAULTS = (
     Fault(
         "rejection: a drawn tree is dropped",
         DECODER,
-        "        decoding = self._reserve([t for t in self._admission.running if not t.is_prefilling])\n"
+        "        decoding = self._take_turn("
+        "self._reserve([t for t in self._admission.running if not t.is_prefilling]))\n"
         "        prefills = self._plan_prefills()\n"
         "        trees = self._draft(decoding, sum(len(plan.entry.token_ids) for plan in prefills))\n",
         "        drafting = [t for t in self._admission.running if not t.is_prefilling]\n"

@@ -328,8 +328,8 @@ class AsynchronousDrafter(Drafter, Protocol):
     def request(self, trajectories: Sequence[TrajectoryId]) -> None:
         """Ask for proposals at the committed positions of these trajectories; told of their features as for `slots`.
 
-        The next `slots` of the same trajectories waits for them and collects them. In between nothing is committed to
-        these trajectories, but some of them may be closed; then `slots` has the others.
+        The next `slots` that has one of them waits for its proposals and collects them; who was not asked for is drafted for
+        at once. Tokens committed in between, where drafting rests, make what was asked for void.
         """
         ...
 

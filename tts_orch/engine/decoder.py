@@ -8,7 +8,7 @@ batch, preemption and forks change the speed only. Under rejection they change t
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Final
 
@@ -25,6 +25,7 @@ from tts_orch.engine.rejection import verify_by_rejection
 from tts_orch.engine.target import Target
 from tts_orch.engine.trajectory import Trajectory
 from tts_orch.engine.verification import Walk, verify
+from tts_orch.errors import ConfigError
 from tts_orch.policies.drafting.composed_drafter import ComposedDrafter
 from tts_orch.policies.drafting.draft_tree import Drafter, DraftTree
 from tts_orch.policies.routing.report import RoutingReport
@@ -85,6 +86,7 @@ class Decoder:
         self.target = target
         self.counters = Counters()
         self._prefill_chunk = config.prefill_chunk
+        self._overlaps = config.draft_overlap
         self._is_keyed = config.verification == "keyed"
         self._max_nodes = max_nodes = 0 if drafter is None else config.max_nodes
         feature_layers = drafter.feature_layers if drafter is not None and max_nodes else ()
@@ -131,6 +133,16 @@ class Decoder:
         of_admission = {"cached_tokens": admission.cached_tokens, "preemptions": admission.preemptions}
         return {**asdict(self.counters), **of_admission, **of_drafter}
 
+    def change_drafter(self, change: Callable[[Drafter], Drafter]) -> None:
+        """Draft, from the next step on, with what a function makes of the drafter; it changes the speed only.
+
+        Raises:
+            ConfigError: there is no drafter, or the new one does not suit a run that has begun.
+        """
+        if self._link is None:
+            raise ConfigError("drafters: this run drafts not at all; start one with drafters")
+        self._link.change_drafter(change(self._link.drafter), [*self._admission.running, *self._admission.waiting])
+
     def routing_report(self) -> RoutingReport:
         """Return what each of several drafters did since the last call."""
         return self.drafter.take_report() if isinstance(self.drafter, ComposedDrafter) else RoutingReport()
@@ -153,7 +165,7 @@ class Decoder:
 
     def _plan(self) -> list[_Plan]:
         """Choose what every running trajectory does in this pass, oldest first."""
-        decoding = self._reserve([t for t in self._admission.running if not t.is_prefilling])
+        decoding = self._take_turn(self._reserve([t for t in self._admission.running if not t.is_prefilling]))
         prefills = self._plan_prefills()
         trees = self._draft(decoding, sum(len(plan.entry.token_ids) for plan in prefills))
         plans = [
@@ -172,6 +184,15 @@ class Decoder:
                 self._admission.reserve(trajectory, trajectory.length + min(self._room(trajectory), self._max_nodes))
         running = set(map(id, self._admission.running))
         return [trajectory for trajectory in decoding if id(trajectory) in running]
+
+    def _take_turn(self, decoding: list[Trajectory]) -> list[Trajectory]:
+        """Return who is verified in this pass; the others are being drafted for meanwhile."""
+        if self._link is None or not self._overlaps:
+            return decoding
+        started = time.perf_counter()
+        turn = self._link.take_turn(decoding)
+        self.counters.draft_s += time.perf_counter() - started
+        return turn
 
     def _room(self, trajectory: Trajectory) -> int:
         """Return the deepest level at which a draft node could still be committed."""

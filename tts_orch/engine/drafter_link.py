@@ -18,10 +18,18 @@ from tts_orch.engine.laws import RawStatistics
 from tts_orch.engine.observation import laws_by_node, no_laws, verified_step
 from tts_orch.engine.packing import Entry
 from tts_orch.engine.trajectory import Trajectory
+from tts_orch.engine.turns import take_turn
 from tts_orch.engine.verification import Walk
+from tts_orch.errors import ConfigError
 from tts_orch.policies.drafting.draft_balance import DraftBalance
 from tts_orch.policies.drafting.draft_size import DraftSize, FixedSize
-from tts_orch.policies.drafting.draft_tree import CountingDrafter, Drafter, DraftTree, TrajectoryStart
+from tts_orch.policies.drafting.draft_tree import (
+    AsynchronousDrafter,
+    CountingDrafter,
+    Drafter,
+    DraftTree,
+    TrajectoryStart,
+)
 from tts_orch.policies.drafting.law_rows import text_rows
 from tts_orch.policies.drafting.node_budget import NodeBudget
 from tts_orch.seeds import stream_seed
@@ -50,12 +58,40 @@ class DrafterLink:
         self.drafter = drafter
         self.balance: DraftBalance | None = None
         self._pages = pages
+        self._config = config
+        self._cost_model = cost_model
         self._is_keyed = config.verification == "keyed"
         self._observed: dict[tuple[str, bytes], int] = {}  # positions of a prompt that a scope has learned
-        self._size: DraftSize | None = FixedSize(config.max_nodes) if config.max_nodes else None
-        if self._size is not None and config.node_budget and cost_model is not None:
-            self._size = NodeBudget(drafter.priors, cost_model.seconds, config.max_nodes)
+        self._size = self._new_size()
+        if isinstance(self._size, NodeBudget) and cost_model is not None:
             self.balance = DraftBalance(cost_model.seconds)
+
+    def _new_size(self) -> DraftSize | None:
+        """Return what decides on the drafter's nodes, with nothing learned; None if there shall be none."""
+        max_nodes = self._config.max_nodes
+        if max_nodes and self._config.node_budget and self._cost_model is not None:
+            return NodeBudget(self.drafter.priors, self._cost_model.seconds, max_nodes)
+        return FixedSize(max_nodes) if max_nodes else None
+
+    def change_drafter(self, drafter: Drafter, trajectories: Sequence[Trajectory]) -> None:
+        """Go on with another drafter, which is begun with those trajectories that the old one knows.
+
+        Raises:
+            ConfigError: it reads hidden states that nobody kept.
+        """
+        if drafter.feature_layers not in ((), self._pages.feature_layers):
+            raise ConfigError(
+                f"drafters: the new one reads hidden states {list(drafter.feature_layers)}, and kept are "
+                f"{list(self._pages.feature_layers)}; start a run with it"
+            )
+        known = [trajectory for trajectory in trajectories if trajectory.is_known]
+        for trajectory in known:
+            self.close(trajectory)
+            trajectory.is_known, trajectory.is_asked, trajectory.features_told = False, False, 0
+        self.drafter = drafter
+        self._size = self._new_size()
+        for trajectory in known:
+            self.start(trajectory)
 
     def start(self, trajectory: Trajectory) -> None:
         """Tell the drafter about a trajectory, unless it knows it from before a preemption."""
@@ -118,6 +154,21 @@ class DrafterLink:
             return []
         return [trajectory for trajectory in trajectories if trajectory.request.use_drafts]
 
+    def take_turn(self, trajectories: Sequence[Trajectory]) -> list[Trajectory]:
+        """Return who is verified in this pass: all, or while the drafter works on some of them the others."""
+        if not isinstance(self.drafter, AsynchronousDrafter):
+            return list(trajectories)
+        turn, others = take_turn(self.drafting(trajectories))
+        for half in (turn, others):  # what is wanted first is asked for first
+            unasked = [trajectory for trajectory in half if not trajectory.is_asked]
+            if unasked:
+                self._tell_features(unasked)
+                self.drafter.request([trajectory.request.candidate_id for trajectory in unasked])
+            for trajectory in unasked:
+                trajectory.is_asked = True
+        waiting = set(map(id, others))
+        return [trajectory for trajectory in trajectories if id(trajectory) not in waiting]
+
     def draft(
         self, trajectories: Sequence[Trajectory], rooms: NDArray[np.int64], other_rows: int, n_roots: int
     ) -> list[DraftTree]:
@@ -129,7 +180,7 @@ class DrafterLink:
 
     def _tell_features(self, trajectories: Sequence[Trajectory]) -> None:
         """Tell the drafter the features of all positions but the root's that it has not been told."""
-        if not self._pages.feature_layers:
+        if not self.drafter.feature_layers:
             return
         for trajectory in trajectories:
             first, last = trajectory.features_told, trajectory.length - 1

@@ -27,6 +27,7 @@ class Trajectory:
         is_shared: whether the last of `pages` can be seen by others and must be copied before it is written.
         is_known: whether the drafter has been told about it.
         features_told: positions, from the beginning, whose features the drafter has been told.
+        is_asked: whether the drafter has been asked for drafts on the committed tokens.
         verify_steps: verify steps it took so far.
         observe_from: first position whose law may still be counted into the draft statistics.
         solution_limit: length that a solution may reach.
@@ -52,6 +53,7 @@ class Trajectory:
         self.is_shared = False
         self.is_known = False
         self.features_told = 0
+        self.is_asked = False
         self.verify_steps = 0
         self.observe_from = request.statistics_from
         prompt, output = np.split(request.token_ids, [request.prompt_length])
@@ -104,6 +106,7 @@ class Trajectory:
         Returns:
             How many were appended, and why the trajectory ended if it did.
         """
+        self.is_asked = False
         for n, (token, confidence) in enumerate(zip(tokens, confidences, strict=True), start=1):
             self._buffer[self.length] = token
             self.length += 1
