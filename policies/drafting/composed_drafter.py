@@ -192,10 +192,13 @@ class ComposedDrafter:
         return report
 
     def statistics(self) -> dict[str, float]:
-        """Return what became of each member's nodes (`member_shares`), and the members' own counters, added up."""
+        """Return what became of each member's nodes (`member_shares`), and the members' own counters, added up.
+
+        A composition inside this one is one member: trees tell whose a node was, not whose within it.
+        """
         counters = Counter(self._counts.counters())
         for member in self.members.values():
-            if isinstance(member, CountingDrafter):
+            if isinstance(member, CountingDrafter) and not isinstance(member, ComposedDrafter):
                 counters.update(member.statistics())
         return dict(counters)
 

@@ -29,11 +29,12 @@ class MemberCounts:
         self._accepted = np.zeros(len(names), np.int64)
 
     def add(self, steps: Sequence[VerifiedStep]) -> None:
-        """Count the verify steps of a pass."""
+        """Count the verify steps of a pass, of trees whose sources these members have."""
+        n = len(self._names)
         for step in steps:
             member = step.tree.source // SOURCES
-            self._drafted += np.bincount(member[1:], minlength=len(self._names))
-            self._accepted += np.bincount(member[step.accepted], minlength=len(self._names))
+            self._drafted += np.bincount(member[1:], minlength=n)[:n]
+            self._accepted += np.bincount(member[step.accepted], minlength=n)[:n]
 
     def counters(self) -> dict[str, float]:
         """Return the counts by name, as `member_shares` reads them."""

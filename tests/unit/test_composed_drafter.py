@@ -326,12 +326,15 @@ def test_steps_without_drafts_are_not_counted() -> None:
 
 def test_compositions_nest() -> None:
     inner = _compose({"one": _Chain(1, 2, probability=0.9), "other": _Chain(3, 4, probability=0.8)}, MergedRouting)
-    drafter = ComposedDrafter({"pair": inner, "third": _Chain(1, 5, probability=0.7)}, MergedRouting(["pair", "third"]))
+    members = {"first": _Chain(6, probability=0.1), "third": _Chain(1, 5, probability=0.7), "pair": inner}
+    drafter = ComposedDrafter(members, MergedRouting(list(members)))
     drafter.start(_start())
     (tree,) = drafter.slots(["a"]).grow([8])
-    assert sorted(tree.token[1:].tolist()) == [1, 2, 3, 4, 5]
-    assert {member_of_source(source) for source in tree.source[1:].tolist()} == {0, 1}
+    assert sorted(tree.token[1:].tolist()) == [1, 2, 3, 4, 5, 6]
+    assert {member_of_source(source) for source in tree.source[1:].tolist()} == {0, 1, 2}
     drafter.observe([_step(tree, [1, 5, 7])])
     accepted = {key[1]: tally.accepted for key, tally in drafter.take_report().tallies.items()}
-    assert accepted == {"pair": 1, "third": 2}
+    assert accepted == {"first": 0, "pair": 1, "third": 2}
     assert {key[1]: tally.accepted for key, tally in inner.take_report().tallies.items()} == {"one": 1, "other": 0}
+    counts = {name: n for name, n in drafter.statistics().items() if "accepted" in name}
+    assert counts == {"nodes_accepted_by_first": 0, "nodes_accepted_by_third": 1, "nodes_accepted_by_pair": 1}
