@@ -17,7 +17,7 @@ from tests.neural_toys import toy_facts, toy_head
 from tests.toys import save_toy, toy_llama, toy_tokenizer
 from tts_orch.config import DraftingConfig
 from tts_orch.drafters.causal_lm import CausalLM
-from tts_orch.drafters.checkpoint import load_network, read_head, write_head
+from tts_orch.drafters.checkpoint import load_network, read_head, save_head
 from tts_orch.drafters.draft_network import HeadNetwork
 from tts_orch.drafters.eagle_head import EagleHead
 from tts_orch.drafters.eagle_network import EagleNetwork
@@ -43,7 +43,7 @@ def _target() -> Target:
 
 def _write(folder: Path) -> EagleHead:
     head = toy_head(_facts())
-    write_head(folder, head)
+    save_head(folder, head)
     return head
 
 

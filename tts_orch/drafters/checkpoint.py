@@ -23,7 +23,7 @@ from tts_orch.drafters.public_checkpoints import is_public_head, read_public_hea
 from tts_orch.drafters.target_facts import TargetFacts
 from tts_orch.errors import ConfigError, first_line
 
-__all__ = ["load_network", "read_head", "write_head"]
+__all__ = ["load_network", "read_head", "save_head"]
 
 _CONFIG: Final = "config.json"
 _WEIGHTS: Final = "model.safetensors"
@@ -46,7 +46,7 @@ def load_network(folder: Path, target: TargetFacts) -> HeadNetwork:
     return EagleNetwork(head, target)
 
 
-def write_head(folder: Path, head: EagleHead) -> None:
+def save_head(folder: Path, head: EagleHead) -> None:
     """Write a head into an existing folder, its configuration last.
 
     Raises:
@@ -58,7 +58,7 @@ def write_head(folder: Path, head: EagleHead) -> None:
 
 
 def read_head(folder: Path) -> EagleHead:
-    """Read a head that `write_head` wrote, on the CPU.
+    """Read a head that `save_head` wrote, on the CPU.
 
     Raises:
         ConfigError: there is none, or it is damaged.
