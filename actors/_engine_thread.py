@@ -15,6 +15,7 @@ import numpy as np
 
 from tts_orch.actors._chunk_buffer import ChunkBuffer
 from tts_orch.errors import UserError, WorkerLostError
+from tts_orch.policies.drafting.draft_tree import Drafter
 from tts_orch.policies.routing.report import RoutingReport
 from tts_orch.records import Chunk, DecodeRequest, FinishReason
 from tts_orch.store.replica import ReplicaStatistics
@@ -54,6 +55,10 @@ class SteppedDecoder(Protocol):
 
     def statistics(self) -> dict[str, float]:
         """Return counters."""
+        ...
+
+    def change_drafter(self, change: Callable[[Drafter], Drafter]) -> None:
+        """Go on with what a function makes of the drafter; raises `ConfigError` where that does not suit."""
         ...
 
     def routing_report(self) -> RoutingReport:

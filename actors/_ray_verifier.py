@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
+from tts_orch.actors._drafter_change import DrafterChange
 from tts_orch.actors._remote import Remote
 from tts_orch.actors.cluster import Shares
 from tts_orch.actors.engine_loading import EngineFactory
@@ -22,6 +23,7 @@ __all__ = ["RayVerifier"]
 _LOAD_WITHIN_S: Final = 1800.0  # weights may have to be fetched, kernels compiled
 _POLL_S: Final = 1.0
 _REPLY_WITHIN_S: Final = 30.0  # over the poll's own wait; a busy interpreter may be late
+_CHANGE_WITHIN_S: Final = 600.0  # a drafter may have to be fetched
 _PING_WITHIN_S: Final = 10.0
 _CLOSE_WITHIN_S: Final = 20.0
 
@@ -95,6 +97,10 @@ class RayVerifier:
     async def routing_report(self) -> RoutingReport:
         """Return what its drafters did since it was asked last."""
         return await self.actor.call(_REPLY_WITHIN_S, TargetVerifierCore.routing_report)
+
+    async def change_drafter(self, change: DrafterChange) -> None:
+        """Draft with changed drafters."""
+        await self.actor.call(_CHANGE_WITHIN_S, TargetVerifierCore.change_drafter, change)
 
     async def close_scope(self, scope: str) -> None:
         """Forget the draft statistics of a scope."""

@@ -8,6 +8,7 @@ import math
 from collections.abc import Sequence
 from typing import Final, Protocol
 
+from tts_orch.actors._drafter_change import DrafterChange
 from tts_orch.actors._held_prefixes import HeldPrefixes, prefix_digest
 from tts_orch.actors._live_candidate import LiveCandidate
 from tts_orch.actors.target_verifier import VerifierDescription
@@ -49,6 +50,10 @@ class Verifier(Protocol):
 
     async def routing_report(self) -> RoutingReport:
         """Return what its drafters did since it was asked last; raises as `exchange` does."""
+        ...
+
+    async def change_drafter(self, change: DrafterChange) -> None:
+        """Draft with changed drafters; raises `UserError` where they do not suit, else as `exchange` does."""
         ...
 
     async def close_scope(self, scope: str) -> None:

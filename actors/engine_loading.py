@@ -2,20 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from tts_orch.actors._drafter_change import DrafterChange
 from tts_orch.actors._engine_thread import SteppedDecoder, SyncedReplica
 from tts_orch.config import EngineConfig
 from tts_orch.policies.drafting.draft_tree import Drafter
 from tts_orch.store.base import StatisticsLog
 
 if TYPE_CHECKING:
+    from tts_orch.drafters.pool_link import PoolLink
+    from tts_orch.engine.target import Target
     from tts_orch.policies.drafting.stand import Stand
 
-__all__ = ["Engine", "EngineFactory", "load_engine"]
+__all__ = ["Engine", "EngineFactory", "PrepareChange", "load_engine"]
+
+
+PrepareChange: TypeAlias = Callable[[DrafterChange], Callable[[Drafter], Drafter]]
+"""Loads what a change of the drafters needs, beside the running step; returns what makes the new drafter of the old one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +39,20 @@ class Engine:
     numerics: str
     dtype: str
     max_context: int
+    prepare_change: PrepareChange
 
 
 EngineFactory: TypeAlias = Callable[[EngineConfig, StatisticsLog | None], Engine]
 """Makes an engine from its settings and the statistics log; without a log the statistics stay local."""
 
 
-def load_engine(config: EngineConfig, log: StatisticsLog | None) -> Engine:
+def load_engine(config: EngineConfig, log: StatisticsLog | None, pool: PoolLink | None = None) -> Engine:
     """Load the target model with its drafter.
+
+    Args:
+        config: the engine's settings.
+        log: of the statistics.
+        pool: hosts the trained drafters; without one they are loaded here.
 
     Raises:
         TargetError: the model cannot be found, read or served.
@@ -53,7 +67,7 @@ def load_engine(config: EngineConfig, log: StatisticsLog | None) -> Engine:
 
     target = load_target(config)
     warm_up(config)
-    drafter = load_drafter(config, target, is_shared=log is not None)
+    drafter = load_drafter(config, target, is_shared=log is not None, pool=pool)
     stand = _stand_of(drafter) if drafter is not None else None
     replica = Replica(stand, log, uuid.uuid4().hex) if log is not None and stand is not None else None
     return Engine(
@@ -66,7 +80,21 @@ def load_engine(config: EngineConfig, log: StatisticsLog | None) -> Engine:
         numerics=target.numerics,
         dtype=str(target.dtype).removeprefix("torch."),
         max_context=target.max_context,
+        prepare_change=functools.partial(_prepare_change, config, target, pool),
     )
+
+
+def _prepare_change(
+    config: EngineConfig, target: Target, pool: PoolLink | None, change: DrafterChange
+) -> Callable[[Drafter], Drafter]:
+    from tts_orch.drafters.loading import trained_loader, with_member
+
+    member: Drafter | None = None
+    if change.folder is not None:
+        member = trained_loader(config, target)(change.folder.fetch())
+    elif change.facts is not None and pool is not None:
+        member = replace(pool, facts={change.name: change.facts}).drafter(change.name, config.max_nodes)
+    return functools.partial(with_member, config=config, name=change.name, member=member)
 
 
 def _stand_of(drafter: Drafter) -> Stand | None:

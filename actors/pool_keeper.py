@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
+from tts_orch.actors._cluster_nodes import current_node, read_nodes
 from tts_orch.actors._remote import Remote
 from tts_orch.actors.drafter_pool import DrafterPool, DrafterPoolCore, LoaderFactory, RayPoolTransport
 from tts_orch.config import EngineConfig
@@ -16,7 +17,7 @@ from tts_orch.drafters.pool_link import PoolLink
 from tts_orch.drafters.pool_messages import MemberFacts
 from tts_orch.errors import ClusterError, WorkerLostError, first_line
 
-__all__ = ["PoolKeeper"]
+__all__ = ["PoolKeeper", "place_of_pool"]
 
 logger = logging.getLogger(__name__)
 
@@ -31,16 +32,30 @@ _PING_WITHIN_S: Final = 30.0
 _LONGEST_PAUSE_S: Final = 60.0
 
 
+def place_of_pool(config: EngineConfig, n_verifiers: int, gpus_each: float) -> tuple[EngineConfig, dict[str, float]]:
+    """Return a pool's settings and what it asks Ray for.
+
+    It gets a GPU of the driver's node where verifiers leave one; CPUs it shares with the verifiers, which wait for it or have
+    GPUs. What it computes need not be bit-stable: drafts change no token.
+    """
+    here = next((node for node in read_nodes() if node.id == current_node()), None)
+    gpus = here.total.get("GPU", 0) if here is not None and config.device != "cpu" else 0
+    config = config.model_copy(update={"numerics": "fast"})
+    if gpus >= gpus_each * (n_verifiers + 1):
+        return config, {"num_cpus": 0, "num_gpus": gpus_each}
+    return config.model_copy(update={"device": "cpu"}), {"num_cpus": 0}
+
+
 class PoolKeeper:
     """Keeps one pool at work; all methods belong to one event loop.
 
     Args:
         config: settings of the target and of drafting; `drafters` are those to begin with.
-        make_loader: gives what loads drafters, in the pool.
         resources: what the pool asks Ray for.
+        make_loader: gives what loads drafters, in the pool.
     """
 
-    def __init__(self, config: EngineConfig, make_loader: LoaderFactory, resources: Mapping[str, float]) -> None:
+    def __init__(self, config: EngineConfig, resources: Mapping[str, float], make_loader: LoaderFactory) -> None:
         self._config = config
         self._make_loader = make_loader
         self._resources = resources

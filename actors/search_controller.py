@@ -12,12 +12,13 @@ import math
 from collections.abc import Callable
 from dataclasses import replace
 
+from tts_orch.actors._drafter_change import DrafterChange
 from tts_orch.actors._live_candidate import TRIES, LiveCandidate
 from tts_orch.actors._pending_queue import PendingQueue
 from tts_orch.actors._verifier_link import VerifierLink
 from tts_orch.actors._verifier_pool import StartVerifier, SurveyCluster, VerifierPool
 from tts_orch.actors.target_verifier import VerifierDescription
-from tts_orch.errors import ClusterError, OrchestratorError
+from tts_orch.errors import ClusterError, OrchestratorError, UserError
 from tts_orch.policies.routing.report import RoutingReport
 from tts_orch.records import Chunk, DecodeRequest, FinishReason
 
@@ -135,6 +136,17 @@ class SearchController:
         asking = (link.verifier.routing_report() for link in self._pool.links)
         answers = await asyncio.gather(*asking, return_exceptions=True)
         return [answer for answer in answers if isinstance(answer, RoutingReport)]
+
+    async def change_drafter(self, change: DrafterChange) -> None:
+        """Have every verifier draft with changed drafters; one that is lost or late is not waited for.
+
+        Raises:
+            UserError: they do not suit the run.
+        """
+        changing = (link.verifier.change_drafter(change) for link in self._pool.links)
+        for answer in await asyncio.gather(*changing, return_exceptions=True):
+            if isinstance(answer, UserError):
+                raise answer
 
     async def close(self) -> None:
         """End open candidates as `cancelled` and stop the verifiers."""

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias
 
 from tts_orch.actors._cluster_nodes import current_node
+from tts_orch.actors._drafter_change import DrafterChange
 from tts_orch.actors._engine_thread import EngineThread
 from tts_orch.actors._remote import SHORT_SPIN, remote
 from tts_orch.actors.engine_loading import EngineFactory
@@ -92,7 +93,7 @@ class TargetVerifierCore:
         Raises:
             TargetError: the model cannot be found, read or served.
         """
-        engine = self._make_engine(self._config, self._open_log() if self._open_log else None)
+        self._engine = engine = self._make_engine(self._config, self._open_log() if self._open_log else None)
         self._thread = EngineThread(engine.decoder, engine.replica)
         return VerifierDescription(
             worker=f"{socket.gethostname()}:{os.getpid()}",
@@ -156,6 +157,15 @@ class TargetVerifierCore:
     def routing_report(self) -> RoutingReport:
         """Return what each of several drafters did since the last call."""
         return self._thread.ask(lambda decoder: decoder.routing_report()).result(_ANSWER_WITHIN_S)
+
+    def change_drafter(self, change: DrafterChange) -> None:
+        """Draft with changed drafters from the step after the running one on.
+
+        Raises:
+            ConfigError: the new one cannot be read, is for another target, or does not suit this run.
+        """
+        apply = self._engine.prepare_change(change)
+        self._thread.ask(lambda decoder: decoder.change_drafter(apply)).result(_ANSWER_WITHIN_S)
 
     def close_scope(self, scope: str) -> None:
         """Forget the draft statistics of a scope."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,8 @@ import numpy as np
 
 from tts_orch.actors.engine_loading import Engine
 from tts_orch.config import EngineConfig
-from tts_orch.errors import ProblemError
+from tts_orch.errors import ConfigError, ProblemError
+from tts_orch.policies.drafting.draft_tree import Drafter
 from tts_orch.policies.routing.report import RoutingReport
 from tts_orch.records import Chunk, DecodeRequest, FinishReason, StepRule
 
@@ -84,6 +86,9 @@ class ToyDecoder:
 
     def statistics(self) -> dict[str, float]:
         return {"committed_tokens": self.committed}
+
+    def change_drafter(self, change: Callable[[Drafter], Drafter]) -> None:
+        raise ConfigError("toys do not draft")
 
     def routing_report(self) -> RoutingReport:
         return RoutingReport()
@@ -166,4 +171,5 @@ def toy_engine(config: EngineConfig, log: Any, **options: Any) -> Engine:
         numerics="bitwise",
         dtype="float32",
         max_context=MAX_CONTEXT,
+        prepare_change=lambda change: lambda drafter: drafter,
     )

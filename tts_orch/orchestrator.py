@@ -8,6 +8,7 @@ import itertools
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Generator, Iterable
 from contextlib import ExitStack, closing
+from dataclasses import replace
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Literal, TypeAlias, TypedDict
 
@@ -19,9 +20,11 @@ from tts_orch.actors._open_scopes import OpenScopes
 from tts_orch.actors._ray_verifier import RayVerifier
 from tts_orch.actors.cluster import Cluster
 from tts_orch.actors.engine_loading import EngineFactory, load_engine
+from tts_orch.actors.live_drafters import LiveDrafters
 from tts_orch.actors.model_shipping import ship_models
 from tts_orch.actors.reward_client import RewardClient, may_use_gpu, start_reward
 from tts_orch.actors.reward_model import RewardDescription
+from tts_orch.actors.router import RouterClient
 from tts_orch.actors.search_controller import SearchController
 from tts_orch.actors.search_plan import (
     BoundPolicy,
@@ -113,6 +116,7 @@ class Orchestrator:
 
     Attributes:
         tokenizer: the target's.
+        drafters: the trained drafters, which may change while searches go on.
 
     Raises:
         ConfigError: impossible settings.
@@ -152,6 +156,8 @@ class Orchestrator:
             opened.callback(cluster.close)
             self._loop = EventLoopThread()
             opened.callback(self._loop.close)
+            self.drafters = LiveDrafters(config, self._loop, workers or 1, placement.gpus_per_worker, opened)
+            make_engine = self.drafters.bound(make_engine)
             sent = ship_models(
                 config, make_engine, opened, ships_target=placement.ship_target, ships_drafters=cluster.can_grow
             )
@@ -159,13 +165,14 @@ class Orchestrator:
             shares = cluster.share_out(config, workers, placement)
             is_shared = config.statistics_scope != "request" and (shares.at_most != 1 or store.reaches_beyond_run)
             open_log = self._loop.run(share_statistics(store, opened)) if is_shared else None
-            start_verifier = functools.partial(
-                RayVerifier.start, shares, placement.place_within_s, make_engine, open_log
+            start_verifier = self.drafters.kept_up_to_date(
+                functools.partial(RayVerifier.start, shares, placement.place_within_s, make_engine, open_log)
             )
             surveyor = Surveyor(shares.resources, shares.n_places_on_gpu if may_use_gpu(reward) else 0)
             self._controller = SearchController(start_verifier, workers, on_tokens, surveyor.survey)
             opened.callback(lambda: self._loop.run(self._controller.close()))
             self._loop.run(self._controller.start())
+            self.drafters.follow(self._controller.change_drafter)
             self.tokenizer = self._controller.descriptions[0].tokenizer
             if warm_start is not None and open_log is not None:
                 names = _names(self._controller, config)
@@ -177,6 +184,8 @@ class Orchestrator:
                 self._controller, config, template, task, on_candidate, score, _own_scores(reward)
             )
             opened.callback(self.forget)
+            if config.chosen_routing == "problem":
+                self._start_router(opened)
             self._opened = opened.pop_all()
 
     @property
@@ -268,6 +277,13 @@ class Orchestrator:
         client = self._loop.run(start_reward(reward, target=target))
         opened.callback(lambda: self._loop.run(client.close()))
         return client
+
+    def _start_router(self, opened: ExitStack) -> None:
+        """Have drafters assigned to problems from now on."""
+        router = RouterClient(self._controller.routing_reports, lambda: self.drafters.names)
+        self._loop.run(router.start())
+        opened.callback(lambda: self._loop.run(router.close()))
+        self._services = replace(self._services, assign=router.assign)
 
     def _stream(
         self, problems: Iterable[str | Problem], method: Method, options: SearchOptions

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from tests.toys_decoder import MAX_CONTEXT, ToyDecoder, ToyTokenizer
+from tts_orch.actors._drafter_change import DrafterChange
 from tts_orch.actors._open_scopes import OpenScopes
 from tts_orch.actors.search_controller import SearchController
 from tts_orch.actors.search_plan import Rewards, SearchPlan, SearchServices, VolatileJournal
@@ -51,6 +52,7 @@ class LocalVerifier:
         self.submitted: list[str] = []
         self.requests: list[DecodeRequest] = []
         self.cancelled: list[str] = []
+        self.changes: list[DrafterChange] = []
         self.closed_scopes: list[str] = []
         self.is_dead = False
         self.is_frozen = False
@@ -107,6 +109,9 @@ class LocalVerifier:
 
     async def routing_report(self) -> RoutingReport:
         return self.decoder.routing_report()
+
+    async def change_drafter(self, change: DrafterChange) -> None:
+        self.changes.append(change)
 
     async def close_scope(self, scope: str) -> None:
         self.closed_scopes.append(scope)

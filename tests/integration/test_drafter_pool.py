@@ -70,7 +70,7 @@ class KeptPool:
 @contextmanager
 def kept_pool(folder: Path) -> Iterator[KeptPool]:
     loop = EventLoopThread()
-    keeper = PoolKeeper(EngineConfig(target="toy", drafters={"copies": folder}), make_loader, {"num_cpus": 0})
+    keeper = PoolKeeper(EngineConfig(target="toy", drafters={"copies": folder}), {"num_cpus": 0}, make_loader)
     try:
         yield KeptPool(loop, keeper, loop.run(keeper.start()))
     finally:

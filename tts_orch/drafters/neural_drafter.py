@@ -92,8 +92,8 @@ class NeuralDrafter:
     @torch.inference_mode()
     def observe_features(self, trajectory: TrajectoryId, start: int, features: Features) -> None:
         """Keep the features of committed positions until a draft reads them."""
-        on_device = features.to(self._network.device)  # in a pool they come from the memory of a CPU
-        self._texts[trajectory].take_features(start, on_device)
+        own = features.to(self._network.device, self._network.dtype)  # a pool may have others than the target
+        self._texts[trajectory].take_features(start, own)
 
     def observe(self, steps: Sequence[VerifiedStep]) -> None:
         """Append the committed tokens."""
