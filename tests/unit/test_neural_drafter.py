@@ -178,7 +178,7 @@ def test_costs_of_levels_are_averages_of_like_sizes() -> None:
     assert seconds.estimate(3).tolist() == [0, 0, 0, 0]
     seconds.observe(5, 1.0)
     seconds.observe(40, 9.0)
-    assert seconds.estimate(4).tolist() == [0, 1, 1, 1, 1]
-    assert seconds.estimate(40)[[7, 8, 31, 32]].tolist() == [1, 1, 9, 9]
+    assert seconds.estimate(7).tolist() == [0, 0.25, 0.5, 0.5, 1, 1, 1, 1]
+    assert seconds.estimate(130)[[8, 16, 31, 32, 64, 130]].tolist() == [2, 4.5, 4.5, 9, 18, 36]
     seconds.observe(6, 2.0)
     assert 1.0 < seconds.estimate(7)[7] < 2.0

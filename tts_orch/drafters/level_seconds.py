@@ -14,7 +14,10 @@ _MEMORY: Final = 1 / 8
 
 
 class LevelSeconds:
-    """Averages by powers of two of rows; a level of a size that nobody drafted yet costs what the nearest known one does."""
+    """Averages by powers of two of rows; what nobody drafted yet costs as much a row as the nearest known size.
+
+    For smaller levels that is too little, so that they are tried.
+    """
 
     def __init__(self) -> None:
         self._averages: dict[int, float] = {}
@@ -33,4 +36,5 @@ class LevelSeconds:
     def _of(self, size: int) -> float:
         if not self._averages:
             return 0.0
-        return self._averages[min(self._averages, key=lambda known: (abs(known - size), known))]
+        nearest = min(self._averages, key=lambda known: (abs(known - size), known))
+        return self._averages[nearest] * 2.0 ** (size - nearest)
