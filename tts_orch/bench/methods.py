@@ -29,6 +29,7 @@ __all__ = [
     "learns_from_rejected",
     "new_drafter",
     "scope_name",
+    "trained_methods",
 ]
 
 _ANY_VOCABULARY: Final = 1024
@@ -99,6 +100,18 @@ def chosen_methods(names: Sequence[str]) -> tuple[Method, ...]:
         if name not in known:
             raise ConfigError(f"methods: no method {name!r}; there are {', '.join(known)}")
     return tuple(known[name] for name in names) or METHODS
+
+
+def trained_methods(drafters: Mapping[str, Path]) -> tuple[Method, ...]:
+    """Return methods of trained drafters: each alone, and where there are several all of them merged."""
+    alone = tuple(
+        Method(f"trained_{name}", name, {"drafter": "neural", "drafters": {name: folder}})
+        for name, folder in drafters.items()
+    )
+    if len(drafters) < 2:
+        return alone
+    merged = {"drafter": "neural", "drafters": drafters, "routing": "merged"}
+    return (*alone, Method("trained_merged", f"{' + '.join(drafters)}, merged", merged))
 
 
 def ablations() -> tuple[Method, ...]:

@@ -10,7 +10,7 @@ from typing import Final, cast
 
 import torch
 
-from tts_orch.bench.methods import METHODS, ablations, chosen_methods, learns_from_rejected
+from tts_orch.bench.methods import METHODS, ablations, chosen_methods, learns_from_rejected, trained_methods
 from tts_orch.bench.offline_cells import SIBLINGS
 from tts_orch.bench.offline_parts import OfflineParts
 from tts_orch.bench.plan import ALTERNATING, BenchPlan, timing_cells
@@ -132,7 +132,8 @@ class OnlineParts:
     def _real_methods(self, workload: str, prompts: Sequence[Prompt]) -> list[JsonObject]:
         """Return a row a method on the same problems: real where replay is not exact, replayed where it is."""
         plan, offline = self.plan, OfflineParts(self.plan, self.folder, self.report)
-        methods = [*chosen_methods(plan.methods), *(method for method in ablations() if method.name == "from_rejected")]
+        ablated = [method for method in ablations() if method.name == "from_rejected"]
+        methods = [*chosen_methods(plan.methods), *trained_methods(plan.drafters), *ablated]
         cells = [
             offline.cell(method, (workload,), plan.highest_temperature, plan.compared_nodes)
             for method in methods
@@ -140,7 +141,7 @@ class OnlineParts:
         ]
         recording, rows = self._cut(workload, prompts), []
         for cell in cells:
-            is_real = learns_from_rejected(cell.config)
+            is_real = bool(cell.config.drafters) or learns_from_rejected(cell.config)
             figures = self._run.row(cell.config, prompts) if is_real else replayed(cell, recording)
             rows.append({**cell.key, "is_real": is_real, **figures})
             how = "real" if is_real else "replay"

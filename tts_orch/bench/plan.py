@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Final, Literal, TypeAlias, get_args
 
-from pydantic import Field, model_validator
+from pydantic import Field, field_validator, model_validator
 
 from tts_orch.bench.workloads import PUBLIC_WORKLOADS, RANDOM_TEXT
-from tts_orch.config import Settings
+from tts_orch.config import DraftingConfig, Settings
 
 __all__ = ["ALTERNATING", "PARTS", "BenchPlan", "Part", "TimingCell", "quick", "seconds_by_part", "timing_cells"]
 
@@ -68,6 +68,8 @@ class BenchPlan(Settings):
     """Problem files: paths, or names in the data folder."""
     methods: tuple[str, ...] = ()
     """Methods to compare, by name; all if not given."""
+    drafters: dict[str, Path] = Field(default_factory=dict)
+    """Trained drafters to compare as well, folders by name: each alone and all merged, in real runs of the part `real`."""
     problems_per_workload: int = Field(5, ge=1)
     """Problems recorded of each workload."""
     trajectories: int = Field(16, ge=1)
@@ -118,6 +120,11 @@ class BenchPlan(Settings):
         if self.real_problems > self.problems_per_workload or self.real_tokens > self.max_new_tokens:
             raise ValueError("real_problems, real_tokens: at most as many as are recorded, to compare with")
         return self
+
+    @field_validator("drafters")
+    @classmethod
+    def _can_draft(cls, drafters: dict[str, Path]) -> dict[str, Path]:
+        return DraftingConfig(drafter="neural", drafters=drafters).drafters if drafters else {}
 
     @property
     def real(self) -> tuple[str, ...]:

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 from itertools import product
 
 from tts_orch.bench.decoding import decode, new_decoder, request
-from tts_orch.bench.methods import new_drafter, scope_name
+from tts_orch.bench.methods import scope_name
 from tts_orch.bench.replay_cells import acceptance_row
 from tts_orch.bench.workloads import Prompt
 from tts_orch.config import DraftingConfig, EngineConfig
+from tts_orch.drafters.loading import load_drafter
 from tts_orch.engine.cost_model import CostModel
 from tts_orch.engine.target import Target
 from tts_orch.json_lines import JsonObject
@@ -51,7 +52,7 @@ class RealRun:
 
     def row(self, drafting: DraftingConfig, prompts: Sequence[Prompt]) -> JsonObject:
         """Decode all prompts with one drafter and return its figures."""
-        drafter = new_drafter(drafting, self._target.vocab_size)
+        drafter = load_drafter(drafting, self._target, is_shared=False)
         if drafter is None:
             raise ValueError("plain decoding accepts nothing")
         measured = MeasuredDrafter(drafter)
