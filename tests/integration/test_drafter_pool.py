@@ -105,7 +105,7 @@ def test_a_pool_drafts_for_a_decoder_elsewhere(pool: KeptPool) -> None:
     tokens, n_accepted = pooled_run(drafter)
     assert tokens == plain()
     assert n_accepted > 0
-    assert drafter.statistics()["failures"] == 0
+    assert drafter.statistics()["pool_failures"] == 0
 
 
 def test_drafters_come_and_go_while_the_pool_is_at_work(pool: KeptPool, folder: Path) -> None:
@@ -124,7 +124,7 @@ def test_a_pool_that_is_killed_changes_no_token_and_is_found_again(pool: KeptPoo
     drafter = pool.link.drafter("copies", 12)
     tokens, _ = pooled_run(drafter, lambda step: pool.kill() if step == 5 else None)
     assert tokens == plain()
-    assert drafter.statistics()["failures"] > 0
+    assert drafter.statistics()["pool_failures"] > 0
     deadline = time.monotonic() + 60
     while time.monotonic() < deadline:
         drafter._line._rests_until = 0.0

@@ -395,9 +395,11 @@ def test_the_summary_says_who_drafted_what(
     assert json.loads(Path("out/summary.json").read_text())["drafters"] == {}
     assert "drafts of" not in capsys.readouterr().out
     counted = {"nodes_drafted_by_stand": 30.0, "nodes_drafted_by_math": 10.0, "nodes_accepted_by_math": 5.0}
-    monkeypatch.setattr(fake, "statistics", lambda self: {"draft_nodes": 40.0, **counted})
+    pooled = {"pool_requests": 9.0, "pool_waited_seconds": 1.25, "pool_hidden_seconds": 3.0}
+    monkeypatch.setattr(fake, "statistics", lambda self: {"draft_nodes": 40.0, **counted, **pooled})
     execute(GOOD)
     printed = capsys.readouterr().out
+    assert re.search(r"^drafter pool +1\.2 s waited, 3\.0 hidden *$", printed, re.MULTILINE)
     rows = re.findall(r"^drafts of (\w+) +(\S+) %, of accepted (\S+) % *$", printed, re.MULTILINE)
     assert rows == [("math", "25", "100"), ("stand", "75", "0")]
     assert json.loads(Path("out/summary.json").read_text())["drafters"]["math"]["drafted"] == 10

@@ -137,7 +137,7 @@ def test_tokens_and_features_are_sent_once() -> None:
     assert second.n_known == 3
     assert second.n_known_features == 2
     assert len(second.features) == 2
-    assert verifier.drafters[0].statistics()["sent_bytes"] == 4 * (3 + 2) + 4 * 4 * (2 + 2)  # type: ignore[attr-defined]
+    assert verifier.drafters[0].statistics()["pool_sent_bytes"] == 4 * (3 + 2) + 4 * 4 * (2 + 2)  # type: ignore[attr-defined]
 
 
 @pytest.mark.parametrize("event", ["restarted", "replaced", "forgotten", "reply lost"])
@@ -211,8 +211,8 @@ def test_a_late_pool_is_not_waited_for() -> None:
     assert_no_drafts(verifier.trees("a")[0][0], 6)
     is_open.set()
     statistics = verifier.drafters[0].statistics()  # type: ignore[attr-defined]
-    assert statistics["failures"] == 1
-    assert statistics["waited_seconds"] >= 0.04
+    assert statistics["pool_failures"] == 1
+    assert statistics["pool_waited_seconds"] >= 0.04
 
 
 def test_a_removed_drafter_gives_no_drafts(caplog: pytest.LogCaptureFixture) -> None:
@@ -241,8 +241,8 @@ def test_proposals_are_drafted_while_nobody_waits() -> None:
     [[early], [late]] = verifier.trees("a")
     assert_equal(early, late)
     assert len(transport.requests) == 2
-    assert asked_first.statistics()["hidden_seconds"] > 0
-    assert asked_first.statistics()["waited_seconds"] < 0.05
+    assert asked_first.statistics()["pool_hidden_seconds"] > 0
+    assert asked_first.statistics()["pool_waited_seconds"] < 0.05
 
 
 def test_what_is_asked_for_at_the_same_time_is_one_batch() -> None:

@@ -39,6 +39,10 @@ def _decoding_rows(summary: JsonObject) -> Iterator[tuple[str, ...]]:
     for name, share in summary.get("drafters", {}).items():
         drafted, accepted = 100 * share["share_of_drafted"], 100 * share["share_of_accepted"]
         yield f"drafts of {name}", f"{drafted:.0f} %, of accepted {accepted:.0f} %"
+    counters = summary.get("counters", {})
+    if counters.get("pool_requests"):
+        waited, hidden = counters["pool_waited_seconds"], counters["pool_hidden_seconds"]
+        yield "drafter pool", f"{waited:,.1f} s waited, {hidden:,.1f} hidden"
     if n_failures := summary.get("store", {}).get("failures"):
         yield "statistics store", f"{n_failures:,.0f} exchanges failed, which costs speed alone"
     plain = summary["plain_decoding"]

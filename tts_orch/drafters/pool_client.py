@@ -82,7 +82,7 @@ class PooledDrafter:
 
     def statistics(self) -> dict[str, float]:
         """Return counts of requests and failures, bytes sent, seconds waited, and seconds hidden behind other work."""
-        return asdict(self._line.statistics)
+        return {f"pool_{name}": value for name, value in asdict(self._line.statistics).items()}
 
     def start(self, start: TrajectoryStart) -> None:
         """Begin a trajectory."""
