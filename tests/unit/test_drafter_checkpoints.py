@@ -24,7 +24,9 @@ from tts_orch.drafters.eagle_network import EagleNetwork
 from tts_orch.drafters.loading import load_drafter
 from tts_orch.drafters.neural_drafter import NeuralDrafter
 from tts_orch.drafters.target_facts import TargetFacts
+from tts_orch.engine.stable_linear import StableLinear
 from tts_orch.engine.target import Target
+from tts_orch.engine.threads import n_threads, set_threads
 from tts_orch.errors import ConfigError
 from tts_orch.policies.drafting.composed_drafter import ComposedDrafter
 
@@ -62,6 +64,23 @@ def test_a_head_is_read_as_it_was_written(tmp_path: Path) -> None:
     network = load_network(tmp_path, _facts())
     assert isinstance(network, EagleNetwork)
     torch.testing.assert_close(_states(network), _states(EagleNetwork(head, _facts())))
+
+
+def test_bit_stable_targets_lend_their_kernels() -> None:
+    facts = toy_facts(torch.float32)
+    plain = EagleNetwork(toy_head(facts), facts)
+    threads = n_threads()
+    stable = EagleNetwork(toy_head(facts), replace(facts, is_bitwise=True))
+    set_threads(threads)  # the kernels leave torch one
+    assert isinstance(stable._head.fc, StableLinear)
+    tokens, features, positions = (
+        torch.arange(3, 8)[None],
+        torch.linspace(-1, 1, 160).view(1, 5, 32),
+        torch.arange(5)[None],
+    )
+    mask = torch.ones(5, 5, dtype=torch.bool).tril()[None, None]
+    first, second = (network.read(tokens, features, positions, mask, [])[0] for network in (plain, stable))
+    torch.testing.assert_close(first, second, rtol=1e-4, atol=1e-5)
 
 
 def _change_config(folder: Path, **changes: object) -> None:

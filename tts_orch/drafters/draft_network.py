@@ -7,6 +7,7 @@ from typing import Protocol, TypeAlias
 import torch
 from torch import Tensor
 
+from tts_orch.engine.laws import raw_statistics
 from tts_orch.records import FloatArray, IntArray
 
 __all__ = ["HeadNetwork", "Layers", "likeliest"]
@@ -59,8 +60,5 @@ class HeadNetwork(Protocol):
 
 def likeliest(network: HeadNetwork, states: Tensor, n: int) -> tuple[IntArray, FloatArray]:
     """Return `[R, n]` ids and log-probabilities of the likeliest tokens behind rows, the likeliest first."""
-    logits = network.logits(states)
-    logits = logits if logits.dtype == torch.float64 else logits.float()
-    best, ids = logits.topk(min(n, network.vocabulary_size), dim=-1)
-    log_probs = best - logits.logsumexp(dim=-1, keepdim=True)
-    return ids.int().cpu().numpy(), log_probs.cpu().numpy()
+    statistics = raw_statistics(network.logits(states), n)
+    return statistics.top_ids, statistics.top_log_probs

@@ -45,7 +45,9 @@ class OutputLayer:
 
     def __call__(self, states: torch.Tensor) -> torch.Tensor:
         """Return `[..., V]` logits of final hidden states `[..., d]`, padded rows of the vocabulary among them."""
-        logits: torch.Tensor = self._layer(states) * self._scale
+        logits: torch.Tensor = self._layer(states)
+        if self._scale != 1:
+            logits = logits * self._scale
         return logits if self._soft_cap is None else torch.tanh(logits / self._soft_cap) * self._soft_cap
 
     @torch.inference_mode()
