@@ -45,6 +45,8 @@ CUTS = "tests/exactness/test_cuts.py"
 MEMORY = "tests/exactness/test_memory.py"
 STATISTICS = "tests/exactness/test_statistics.py"
 RESTING = "tests/exactness/test_resting.py"
+FEATURES = "tests/exactness/test_features.py"
+TURNS = "tests/exactness/test_turns.py"
 PROCESSORS = "tests/exactness/test_processors.py"
 UNIT = "tests/unit"
 DECODER = "tts_orch/engine/decoder.py"
@@ -176,6 +178,48 @@ FAULTS = (
         "        self._book(before, ",
         "        (lambda *_: None)(before, ",
         RESTING,
+    ),
+    Fault(
+        "features of accepted drafts stay where they were drafted",
+        "tts_orch/engine/kv_pages.py",
+        "            self._move_rows(self.features, *places)\n",
+        "            pass\n",
+        FEATURES,
+    ),
+    Fault(
+        "features of a copied page are lost",
+        "tts_orch/engine/kv_pages.py",
+        "            self.features[of_target] = self.features[of_source]\n",
+        "            pass\n",
+        FEATURES,
+    ),
+    Fault(
+        "features are told again",
+        LINK,
+        "                trajectory.features_told = last\n",
+        "                pass\n",
+        FEATURES,
+    ),
+    Fault(
+        "features of the root are told",
+        LINK,
+        "first, last = trajectory.features_told, trajectory.length - 1",
+        "first, last = trajectory.features_told, trajectory.length",
+        FEATURES,
+    ),
+    Fault(
+        "turns: nobody is asked again",
+        TRAJECTORY,
+        "        self.is_asked = False\n        for n, ",
+        "        for n, ",
+        TURNS,
+    ),
+    Fault(
+        "turns: the half that waits is verified too",
+        LINK,
+        "        waiting = set(map(id, others))\n",
+        "        waiting: set[int] = set()\n",
+        TURNS,
     ),
     Fault(
         "the text of a prompt is taken once for each trajectory",
