@@ -91,6 +91,18 @@ def test_beams_are_the_best_of_the_last_level_within_their_depth() -> None:
     assert trees.token[trees.beams(np.array([2, 2]), np.array([2, 1]))].tolist() == [1, 2]
 
 
+def test_a_certain_child_does_not_come_before_its_parent() -> None:
+    trees, nodes = DynamicTrees([0], _RATES), np.zeros(1, np.int64)
+    for token in (7, 8, 9):
+        ids = np.array([[token]], np.int32)
+        trees.expand(nodes, choose_candidates(ids, np.zeros((1, 1)), _parents(1, SamplingParams(), is_keyed=False), 1))
+        nodes = trees.beams(np.ones(1, np.int64), np.array([3]))
+    for n in range(4):
+        (tree,) = trees.build(np.array([n]))
+        assert tree.token.tolist() == [0, 7, 8, 9][: n + 1]
+        assert tree.parent.tolist() == [-1, 0, 1, 2][: n + 1]
+
+
 def test_tokens_that_the_law_excludes_are_no_nodes() -> None:
     trees = DynamicTrees([0], _RATES)
     log_q = np.log([[0.6, 0.3, 0.1]])
