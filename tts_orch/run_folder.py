@@ -28,6 +28,7 @@ from tts_orch.json_lines import JsonLinesFile, JsonObject, json_line, read_json_
 from tts_orch.manifest import Manifest
 from tts_orch.records import Problem
 from tts_orch.results import ProblemResult
+from tts_orch.settings import files_may_be_gone
 
 __all__ = ["RunFolder", "check_folder", "read_identity", "read_results", "read_summary", "results_of", "unusable"]
 
@@ -246,7 +247,8 @@ def read_identity(folder: Path) -> tuple[Manifest, RunConfig]:
     if manifest is None:
         raise RunFolderError(f"{folder}: no {_MANIFEST}; give a folder of `tts-orch run`")
     try:
-        return manifest, RunConfig(**{**load_config(path), "out": folder})
+        with files_may_be_gone():
+            return manifest, RunConfig(**{**load_config(path), "out": folder})
     except ConfigError as error:
         message = str(error)
         raise RunFolderError(message if message.startswith(str(path)) else f"{path}: {message}") from None

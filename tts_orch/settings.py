@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
 from tts_orch.errors import ConfigError
 
-__all__ = ["Settings", "existing_file", "existing_folder"]
+__all__ = ["Settings", "existing_file", "existing_folder", "files_may_be_gone"]
+
+_MAY_BE_GONE: Final = ContextVar("files may be gone", default=False)
 
 
 class Settings(BaseModel):
@@ -28,6 +33,16 @@ class Settings(BaseModel):
         return hash(self.model_dump_json())  # of mappings too, which pydantic's own cannot hash
 
 
+@contextmanager
+def files_may_be_gone() -> Iterator[None]:
+    """Take settings of what is over: the files and folders that they name are not looked for."""
+    token = _MAY_BE_GONE.set(True)
+    try:
+        yield
+    finally:
+        _MAY_BE_GONE.reset(token)
+
+
 def existing_file(path: Path | None, name: str, made_by: str) -> Path | None:
     """Return an optional file's path made absolute, because workers have other working directories.
 
@@ -39,7 +54,7 @@ def existing_file(path: Path | None, name: str, made_by: str) -> Path | None:
     Raises:
         ConfigError: there is no such file.
     """
-    if path is not None and not path.is_file():
+    if path is not None and not path.is_file() and not _MAY_BE_GONE.get():
         raise ConfigError(f"{name}: {path} is no file; make one with `{made_by}`, or leave it out")
     return path and path.resolve()
 
@@ -50,7 +65,7 @@ def existing_folder(path: Path, name: str, made_by: str) -> Path:
     Raises:
         ConfigError: there is no such folder.
     """
-    if not path.is_dir():
+    if not path.is_dir() and not _MAY_BE_GONE.get():
         raise ConfigError(f"{name}: {path} is no folder; make one with `{made_by}`, or leave it out")
     return path.resolve()
 

@@ -9,9 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from tests.searched_runs import searched_run
 from tts_orch.cli import execute
+from tts_orch.config import RunConfig, load_config
+from tts_orch.errors import ConfigError
 from tts_orch.policies.drafting.member_counts import member_shares
 from tts_orch.records import Candidate, FinishReason
 from tts_orch.reporting.accuracy_chart import accuracy_chart
@@ -141,6 +144,17 @@ def test_several_drafters_have_a_chart_of_who_drafted(tmp_path: Path) -> None:
     assert "Draft nodes by drafter, share of each run" in text
     assert "together: drafted together: drafted: <math> 0.25 together: drafted: stand 0.75 4,000" in text
     assert "together: accepted together: accepted: <math> 1 500" in text
+
+
+def test_drafters_that_are_gone_are_no_hindrance(tmp_path: Path) -> None:
+    folder = searched_run(tmp_path / "run", MAJORITY)
+    path = folder / "config.yaml"
+    config = yaml.safe_load(path.read_text())
+    config["engine"] |= {"drafters": {"math": str(tmp_path / "gone")}}
+    path.write_text(yaml.safe_dump(config))
+    assert "stand, math" in page_of(folder).text
+    with pytest.raises(ConfigError, match="gone is no folder"):
+        RunConfig(**load_config(path))
 
 
 def test_nothing_that_a_model_wrote_becomes_markup(tmp_path: Path) -> None:

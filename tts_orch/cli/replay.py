@@ -79,8 +79,9 @@ def replay(
     time, for what they read of it. Each drafter is replayed alone, and with --routing once more all of them together.
 
     tau: tokens committed by a verify step, the one that needs no draft included. Length >= d: verify steps that accepted d
-    draft tokens or more. Source: the n-gram order, match length or part of the drafter that a draft came from; how often
-    it had a draft at hand, and how often a draft from there was right where it had one.
+    draft tokens or more. Source: the n-gram order, match length or part of the drafter that a draft came from (of several
+    drafters together, 16 more for each before it); how often it had a draft at hand, and how often a draft from there was right
+    where it had one.
     """  # noqa: D301
     from tts_orch.cli.replaying import ReplaySettings, replay_run  # loaded late: --help must not wait for it
 
