@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
@@ -21,7 +22,6 @@ from tts_orch.policies.drafting.draft_tree import (
     AsynchronousDrafter,
     CountingDrafter,
     Drafter,
-    DraftTree,
     Features,
     TrajectoryId,
     TrajectoryStart,
@@ -175,7 +175,7 @@ class ComposedDrafter:
         drafts, known.drafts = known.drafts, None
         if drafts is None:
             return
-        accepted = {name: _n_matching(tree, step.committed) for name, tree in drafts.trees.items()}
+        accepted = {name: _n_matching(tree.token, tree.parent, step.committed) for name, tree in drafts.trees.items()}
         outcome = StepOutcome(
             step.trajectory, drafts.trees, accepted, drafts.seconds, step.tree.n_nodes - 1, len(step.accepted)
         )
@@ -216,12 +216,11 @@ class ComposedDrafter:
             member.close_scope(scope)
 
 
-def _n_matching(tree: DraftTree, committed: IntArray) -> int:
+@numba.njit(cache=True)
+def _n_matching(token: IntArray, parent: IntArray, committed: IntArray) -> int:
     """Return how many committed tokens, from the first on, stand in a tree one behind the other."""
-    node = 0
-    for n, token in enumerate(committed):
-        children = np.flatnonzero((tree.parent == node) & (tree.token == token))
-        if not len(children):
-            return n
-        node = int(children[0])
-    return len(committed)
+    place, n = 0, 0
+    for node in range(1, len(token)):  # parents come first, and siblings differ
+        if n < len(committed) and parent[node] == place and token[node] == committed[n]:
+            place, n = node, n + 1
+    return n

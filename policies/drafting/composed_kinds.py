@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from itertools import accumulate
 from typing import Final
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from tts_orch.policies.drafting.draft_tree import DraftTree
+from tts_orch.records import FloatArray, IntArray
 
 __all__ = ["SOURCES", "ComposedKinds", "member_of_source"]
 
@@ -17,6 +19,7 @@ SOURCES: Final = 16
 """A node's `source` is this times the number of its member, and the member's own source."""
 _NO_RATE: Final = 0.5
 """Prior of kinds that fill up a member's groups; no node has them."""
+_LOWEST_RATE: Final = 1e-30
 
 
 class ComposedKinds:
@@ -32,7 +35,7 @@ class ComposedKinds:
     def __init__(self, priors: Sequence[NDArray[np.float64]]) -> None:
         tables = [np.atleast_2d(table) for table in priors]
         self._widths = [table.shape[1] for table in tables]
-        self._first_group = np.cumsum([0, *(len(table) for table in tables)])
+        self._first_group = list(accumulate((len(table) for table in tables), initial=0))
         padded = [
             np.pad(table, ((0, 0), (0, max(self._widths) - width)), constant_values=_NO_RATE)
             for table, width in zip(tables, self._widths, strict=True)
@@ -55,19 +58,36 @@ class ComposedKinds:
         """
         if tree.laws is not None:
             raise ValueError("members of a composed drafter must draft deterministically under rejection verification")
-        group, place = np.divmod(tree.kind, self._widths[member])
-        kind = (self._first_group[member] + group) * self.priors.shape[1] + place
-        source = SOURCES * member + tree.source % SOURCES
-        rate = np.log(np.maximum(rates[kind], np.finfo(np.float32).tiny))
-        log_q = np.where(tree.log_q == 0, rate, np.minimum(tree.log_q, 0))
-        kind[0] = source[0] = log_q[0] = 0
-        return replace(tree, kind=kind.astype(np.int32), source=source.astype(np.int32), log_q=log_q.astype(np.float32))
+        place = self._first_group[member], self._widths[member], self.priors.shape[1]
+        kind, source, log_q = _numbered(tree.kind, tree.source, tree.log_q, rates, member, place)
+        return DraftTree(tree.token, tree.parent, tree.depth, tree.slot, log_q, source, kind)
 
     def own_rates(self, member: int, rates: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return `[kinds]` of a member from those of the composition."""
         table = rates.reshape(self.priors.shape)
         groups = slice(self._first_group[member], self._first_group[member + 1])
         return np.ascontiguousarray(table[groups, : self._widths[member]]).ravel()
+
+
+@numba.njit(cache=True)
+def _numbered(
+    kind: IntArray,
+    source: IntArray,
+    log_q: FloatArray,
+    rates: NDArray[np.float64],
+    member: int,
+    place: tuple[int, int, int],
+) -> tuple[IntArray, IntArray, FloatArray]:
+    """Return kinds, sources and `log_q` of a member's nodes; `place` is its first group, and the widths of its own and all groups."""
+    first_group, own_width, width = place
+    kinds, sources = np.zeros(len(kind), np.int32), np.zeros(len(kind), np.int32)
+    log_probs = np.zeros(len(kind), np.float32)
+    for node in range(1, len(kind)):
+        kinds[node] = (first_group + kind[node] // own_width) * width + kind[node] % own_width
+        sources[node] = SOURCES * member + source[node] % SOURCES
+        has_law = log_q[node] != 0
+        log_probs[node] = min(log_q[node], np.float32(0)) if has_law else np.log(max(rates[kinds[node]], _LOWEST_RATE))
+    return kinds, sources, log_probs
 
 
 def member_of_source(source: int) -> int:

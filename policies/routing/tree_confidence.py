@@ -8,25 +8,24 @@ from __future__ import annotations
 
 import math
 
+import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from tts_orch.policies.drafting.draft_tree import DraftTree
+from tts_orch.records import FloatArray, IntArray
 
 __all__ = ["confidence", "mean_entropy", "path_log_probs"]
 
 
 def path_log_probs(tree: DraftTree) -> NDArray[np.float64]:
     """Return `[n]` log-probability of each node given the root: the sum of `log_q` along its path."""
-    totals: list[float] = tree.log_q.tolist()
-    for node, parent in enumerate(tree.parent.tolist()[1:], start=1):
-        totals[node] += totals[parent]
-    return np.array(totals)
+    return _path_sums(tree.log_q, tree.parent)
 
 
 def confidence(tree: DraftTree) -> float:
     """Return the mean probability of the nodes below the root, between 0 and 1; 0 where there are none."""
-    return float(np.exp(path_log_probs(tree)[1:]).mean()) if tree.n_nodes > 1 else 0.0
+    return _mean_probability(tree.log_q, tree.parent)
 
 
 def mean_entropy(tree: DraftTree) -> float:
@@ -43,3 +42,19 @@ def mean_entropy(tree: DraftTree) -> float:
 def _surprise(probability: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return `-p log p`."""
     return -probability * np.log(np.maximum(probability, np.finfo(np.float64).tiny))
+
+
+@numba.njit(cache=True)
+def _path_sums(values: FloatArray, parent: IntArray) -> NDArray[np.float64]:
+    """Add up, for each node, what the nodes below the root on its path have."""
+    sums = np.zeros(len(values), np.float64)
+    for node in range(1, len(values)):
+        sums[node] = sums[parent[node]] + values[node]
+    return sums
+
+
+@numba.njit(cache=True)
+def _mean_probability(log_q: FloatArray, parent: IntArray) -> float:
+    """Return the mean probability of the nodes below the root, 0 without any."""
+    probability = np.exp(_path_sums(log_q, parent))
+    return (probability.sum() - 1.0) / max(len(log_q) - 1, 1)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.strategies import draft_trees
@@ -121,6 +121,7 @@ def _step(tree: DraftTree, committed: Sequence[int], trajectory: str = "a") -> V
 tables = st.lists(st.tuples(st.integers(1, 3), st.integers(1, 4)), min_size=1, max_size=3)
 
 
+@settings(deadline=None)
 @given(tables, st.data())
 def test_every_kind_of_every_member_has_a_number_of_its_own(shapes: list[tuple[int, int]], data: st.DataObject) -> None:
     own = [np.linspace(0.1, 0.9, a * b).reshape(a, b) + 0.01 * i for i, (a, b) in enumerate(shapes)]
@@ -141,6 +142,7 @@ def test_every_kind_of_every_member_has_a_number_of_its_own(shapes: list[tuple[i
     np.testing.assert_array_equal(kinds.own_rates(member, rates)[tree.kind[1:]], rates[composed.kind[1:]])
 
 
+@settings(deadline=None)
 @given(st.integers(0, 5), draft_trees(), st.integers(0, 40))
 def test_a_source_names_its_member(member: int, tree: DraftTree, own: int) -> None:
     kinds = ComposedKinds([np.array([0.5])] * 6)
@@ -165,6 +167,7 @@ def test_drawn_drafts_are_refused() -> None:
         kinds.composed(0, replace(DraftTree.chain(0, [1]), laws=laws), kinds.priors.ravel())
 
 
+@settings(deadline=None)
 @given(st.lists(st.lists(st.integers(-1, 3), max_size=3, unique=True).map(tuple), min_size=1, max_size=3))
 def test_members_get_the_columns_they_want(members: list[tuple[int, ...]]) -> None:
     layers = union_of_layers(members)

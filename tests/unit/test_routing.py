@@ -9,7 +9,7 @@ from typing import get_args
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tts_orch.config import DraftingConfig
@@ -73,6 +73,7 @@ def test_entropy_is_that_of_the_laws_above_the_nodes() -> None:
     assert mean_entropy(DraftTree.root_only(0)) == math.inf
 
 
+@settings(deadline=None)
 @given(st.lists(st.floats(0.01, 1.0), min_size=1, max_size=8))
 def test_confidence_and_entropy_are_in_range(probabilities: list[float]) -> None:
     tree = _chain(*probabilities)
@@ -256,6 +257,7 @@ reports = st.dictionaries(
 ).map(RoutingReport)
 
 
+@settings(deadline=None)
 @given(st.lists(reports, max_size=4), st.randoms(use_true_random=False))
 def test_reports_add_up_in_any_order(added: list[RoutingReport], random: np.random.RandomState) -> None:
     shuffled = added.copy()
