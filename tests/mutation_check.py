@@ -58,6 +58,9 @@ TRIALS = "tts_orch/engine/sibling_trials.py"
 REJECTION_RULE = "tests/unit/test_rejection.py"
 REJECTION_LAW = "tests/exactness/test_rejection_law.py"
 SCORER = "tests/unit/test_prefix_scorer.py"
+MERGED_TREE = "policies/routing/merged_tree.py"
+MERGED = "tests/unit/test_merged_tree.py"
+COMPOSED = "tests/unit/test_composed_drafter.py"
 
 FAULTS = (
     Fault(
@@ -585,6 +588,55 @@ FAULTS = (
         "own_ids[place - 1] > ids[i]",
         "own_ids[place - 1] < ids[i]",
         f"{UNIT}/test_context_delta.py",
+    ),
+    Fault(
+        "merged trees: a repeated sibling stands twice",
+        MERGED_TREE,
+        "            while child >= 0 and tokens[child] != token[node]:\n",
+        "            while child >= 0:\n",
+        MERGED,
+    ),
+    Fault(
+        "merged trees: a prefix keeps the first score, not the best",
+        MERGED_TREE,
+        "            elif score[node] > scores[child]:\n",
+        "            elif False:\n",
+        MERGED,
+    ),
+    Fault(
+        "merged trees: of equal scores whoever came first",
+        MERGED_TREE,
+        "depth, n, np.int64(tokens[child]), np",
+        "depth, n, np.int64(0), np",
+        MERGED,
+    ),
+    Fault(
+        "merged trees: a node hangs below a namesake of its parent",
+        MERGED_TREE,
+        "            above = place[first + parent[node]]\n",
+        "            above = place[parent[node]]\n",
+        MERGED,
+    ),
+    Fault(
+        "composed drafters: drawn drafts are chosen from",
+        "policies/drafting/composed_kinds.py",
+        "        if tree.laws is not None:\n",
+        "        if False:\n",
+        COMPOSED,
+    ),
+    Fault(
+        "composed drafters: a member grows by another one's rates",
+        "policies/drafting/composed_kinds.py",
+        "groups = slice(self._first_group[member], self._first_group[member + 1])",
+        "groups = slice(0, self._first_group[member + 1] - self._first_group[member])",
+        COMPOSED,
+    ),
+    Fault(
+        "composed drafters: members that were not asked fall behind",
+        "policies/drafting/composed_drafter.py",
+        "            member.observe(steps)\n",
+        "            member.observe([step for step in steps if (step.tree.source > 0).any()])\n",
+        COMPOSED,
     ),
 )
 
