@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import get_args
+from pathlib import Path
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -15,6 +17,7 @@ from hypothesis import strategies as st
 from tts_orch.config import DraftingConfig
 from tts_orch.drafting_config import RoutingName
 from tts_orch.policies.drafting.draft_tree import DraftTree, TrajectoryStart
+from tts_orch.policies.drafting.prompt_lookup import PromptLookup
 from tts_orch.policies.routing.assignment import Assignment
 from tts_orch.policies.routing.confidence import ConfidenceRouting
 from tts_orch.policies.routing.entropy import EntropyRouting
@@ -232,6 +235,16 @@ def test_every_name_has_a_routing(name: RoutingName) -> None:
     assert _ask(routing, {"math": _chain(0.5), "chat": _chain(0.6)}) == ["math", "chat"]
     routing.close("a")
     routing.close_scope("problem")
+
+
+def test_a_routing_of_ones_own_works_as_documented() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "drafters.md").read_text(encoding="utf-8")
+    (code,) = re.findall(r"```python\n(.*?class Alternating.*?)```", text.rpartition("## A routing")[2], re.DOTALL)
+    names: dict[str, Any] = {"members": {"one": PromptLookup(), "other": PromptLookup()}}
+    exec(code, names)
+    drafter = names["drafter"]
+    drafter.start(replace(_start(), token_ids=np.tile(np.arange(5, dtype=np.int32), 4)))
+    assert [drafter.slots(["a"]).grow([3])[0].token.tolist() for _ in range(3)] == [[4, 0, 1, 2]] * 3
 
 
 # Hindsight.
