@@ -126,7 +126,12 @@ class LiveDrafters:
             else:
                 what = f"drafter {name}"
                 change = DrafterChange(name, folder=(await ship_folders({what: folder}, self._opened))[what])
-            await self._tell(change)
+            try:
+                await self._tell(change)
+            except ConfigError:
+                if self._keeper is not None and name not in self._trained:
+                    await self._keeper.remove(name)
+                raise
             self._trained.add(name)
             if name not in self._members:
                 self._members.append(name)

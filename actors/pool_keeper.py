@@ -88,9 +88,14 @@ class PoolKeeper:
         return facts
 
     async def remove(self, name: str) -> None:
-        """Take a drafter out, of later pools too; raises as `put` does."""
-        await self._ask(DrafterPoolCore.remove, name)
+        """Take a drafter out; a pool that is started later does not get it either.
+
+        Raises:
+            ClusterError: the pool does not answer.
+        """
         del self._folders[name]
+        if self._actor is not None:
+            await self._ask(DrafterPoolCore.remove, name)
 
     async def close(self) -> None:
         """End the pool."""

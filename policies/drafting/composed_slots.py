@@ -29,6 +29,17 @@ class TakenDrafts:
 
 
 @dataclass(frozen=True, slots=True)
+class _Asked:
+    """A member's slots for some places in the batch, and the seconds that asking for them took."""
+
+    number: int
+    name: str
+    places: NDArray[np.int64]
+    source: SlotSource
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class ComposedSlots:
     """Slots of several trajectories at their committed positions (`RankedSlots`).
 
@@ -85,18 +96,25 @@ class ComposedSlots:
         n_sharing = [len(names) if self.routing.splits_nodes else 1 for names in chosen]
         shares = limits // np.array(n_sharing, np.int64)
         drafts = [TakenDrafts() for _ in self.trajectories]
+        for asked in self._asked(chosen):  # whoever drafts elsewhere has begun
+            started = self.clock()
+            trees = grow(asked.number, asked.source, asked.places, shares[asked.places])
+            seconds = (asked.seconds + self.clock() - started) / len(asked.places)
+            for place, tree in zip(asked.places, trees, strict=True):
+                drafts[place].trees[asked.name] = self.kinds.composed(asked.number, tree, rates)
+                drafts[place].seconds[asked.name] = seconds
+        return [self._combined(*one) for one in zip(self.trajectories, drafts, limits.tolist(), strict=True)]
+
+    def _asked(self, chosen: Sequence[Sequence[str]]) -> list[_Asked]:
+        """Ask each member for slots of the trajectories for which it was chosen."""
+        asked = []
         for number, (name, member) in enumerate(self.members.items()):
             places = np.array([place for place, names in enumerate(chosen) if name in names], np.int64)
-            if not len(places):
-                continue
-            started = self.clock()
-            source = member.slots([self.trajectories[place] for place in places])
-            trees = grow(number, source, places, shares[places])
-            seconds = (self.clock() - started) / len(places)
-            for place, tree in zip(places, trees, strict=True):
-                drafts[place].trees[name] = self.kinds.composed(number, tree, rates)
-                drafts[place].seconds[name] = seconds
-        return [self._combined(*one) for one in zip(self.trajectories, drafts, limits.tolist(), strict=True)]
+            if len(places):
+                started = self.clock()
+                source = member.slots([self.trajectories[place] for place in places])
+                asked.append(_Asked(number, name, places, source, self.clock() - started))
+        return asked
 
     def _combined(self, trajectory: TrajectoryId, drafts: TakenDrafts, n_nodes: int) -> DraftTree:
         self.keep(trajectory, drafts)
