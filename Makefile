@@ -7,7 +7,7 @@ PYTEST_ARGS ?=
 PIP_ARGS ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help install servers model demo test test-all lint types format bench secrets clean
+.PHONY: help install servers model demo test test-all lint types format bench drafters secrets clean
 
 help: ## Show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
@@ -55,6 +55,17 @@ format: install ## Format the code and mend what can be mended
 
 bench: model ## Measure decoding with and without drafts
 	$(BIN)/python benchmarks/best_of_16.py --target $(TARGET) --problems examples/problems/word_problems.jsonl
+
+RECIPES ?= math chat code mixed double
+LOSSES ?= eagle2 hass
+DRAFTERS ?= runs/drafters
+DRAFTER_ARGS ?=
+
+drafters: model ## Train the draft heads of all recipes, DATA=folder of their files
+	@test -d "$(DATA)" || { echo "drafters: give DATA=folder, with the files that recipes/drafters/*.yaml name"; exit 2; }
+	@for recipe in $(RECIPES); do for loss in $(LOSSES); do \
+		$(BIN)/tts-orch drafter train --config recipes/drafters/$$recipe.yaml --data-folder $(DATA) --target $(TARGET) \
+			--loss $$loss --cache $(DRAFTERS)/cache --out $(DRAFTERS)/$$recipe-$$loss $(DRAFTER_ARGS) || exit; done; done
 
 secrets: install ## Make a token for Ray and a password for the store, which `ray up` copies to the nodes
 	@$(BIN)/ray get-auth-token --generate > /dev/null
