@@ -5,12 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from tts_orch.config import DraftingConfig
+from tts_orch.policies.drafting.composed_drafter import ComposedDrafter
 from tts_orch.policies.drafting.draft_size import DraftSize, FixedSize
 from tts_orch.policies.drafting.draft_tree import Drafter, DraftTree, TrajectoryStart, VerifiedStep
 from tts_orch.policies.drafting.law_candidates import Parents, choose_candidates
 from tts_orch.policies.drafting.node_budget import NodeBudget
+from tts_orch.policies.drafting.prompt_lookup import PromptLookup
 from tts_orch.policies.drafting.registry import make_drafter
 from tts_orch.policies.drafting.stand import Stand
+from tts_orch.policies.routing.merged import MergedRouting
 from tts_orch.records import SamplingParams
 
 __all__ = ["warm_up"]
@@ -27,8 +30,12 @@ def warm_up(config: DraftingConfig) -> None:
     drafter = make_drafter(small, vocabulary_size=_VOCABULARY_SIZE, is_shared=True)
     if drafter is None:
         return
-    for size in (FixedSize(8), NodeBudget(drafter.priors, lambda rows: 10.0 + rows, 8)):
-        _follow(drafter, size, config.verification == "keyed")
+    _follow(drafter, config.verification == "keyed")
+    if len(config.members) > 1:
+        members = {"first": drafter, "second": PromptLookup()}
+        _follow(
+            ComposedDrafter(members, MergedRouting(list(members))), is_keyed=True
+        )  # the trees of either verification
     if isinstance(drafter, Stand):  # another worker's deltas are merged between decode steps too
         for delta in drafter.drain():
             drafter.merge(delta)
@@ -44,7 +51,12 @@ def _choose() -> None:
     )
 
 
-def _follow(drafter: Drafter, size: DraftSize, is_keyed: bool) -> None:
+def _follow(drafter: Drafter, is_keyed: bool) -> None:
+    for size in (FixedSize(8), NodeBudget(drafter.priors, lambda rows: 10.0 + rows, 8)):
+        _follow_with(size, drafter, is_keyed)
+
+
+def _follow_with(size: DraftSize, drafter: Drafter, is_keyed: bool) -> None:
     text = np.tile(np.arange(4, dtype=np.int32), 4)
     drafter.start(TrajectoryStart("warm-up", text, "warm-up", 1, SamplingParams(), is_keyed))
     drafter.observe_prompt("warm-up", 0, *_laws(len(text)))

@@ -16,8 +16,11 @@ from tts_orch.config import DraftingConfig, UntrainedName
 from tts_orch.drafters.checkpoint import save_head
 from tts_orch.drafters.loading import load_drafter
 from tts_orch.drafters.target_facts import target_facts
+from tts_orch.drafting_config import RoutingName
 from tts_orch.policies.drafting import (
     calibration,
+    composed_drafter,
+    composed_kinds,
     law_candidates,
     stand_contexts,
     stand_growth,
@@ -27,9 +30,22 @@ from tts_orch.policies.drafting import (
 )
 from tts_orch.policies.drafting.registry import make_drafter
 from tts_orch.policies.drafting.warm_up import warm_up
+from tts_orch.policies.routing import merged_tree, tree_confidence
 from tts_orch.records import SamplingParams
 
-MODULES = (calibration, law_candidates, stand_contexts, stand_growth, token_recycling, trie_growth, trie_kernels)
+MODULES = (
+    calibration,
+    composed_drafter,
+    composed_kinds,
+    law_candidates,
+    merged_tree,
+    stand_contexts,
+    stand_growth,
+    token_recycling,
+    tree_confidence,
+    trie_growth,
+    trie_kernels,
+)
 
 
 def _compiled(modules: tuple[ModuleType, ...]) -> dict[str, int]:
@@ -55,13 +71,14 @@ def test_decoding_compiles_nothing_more(name: str, verification: str) -> None:
         assert _compiled(MODULES) == before
 
 
+@pytest.mark.parametrize("routing", ["confidence", "merged"])
 @pytest.mark.parametrize("name", ["neural", "stand"])
-def test_trained_drafters_compile_nothing_more(name: str, tmp_path: Path) -> None:
+def test_trained_drafters_compile_nothing_more(name: str, routing: RoutingName, tmp_path: Path) -> None:
     target = toy_target()
     folders = {"head": tmp_path / "head", "model": save_toy(tmp_path / "model")}
     folders["head"].mkdir()
     save_head(folders["head"], toy_head(target_facts(target)))
-    config = DraftingConfig(drafter=name, drafters=folders)
+    config = DraftingConfig(drafter=name, drafters=folders, routing=routing)
     warm_up(config)
     before = _compiled(MODULES)
     decoder = new_decoder(target, load_drafter(config, target, is_shared=False))
