@@ -11,13 +11,13 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-import numba
 import numpy as np
 from numpy.typing import NDArray
 
 from tts_orch.policies.drafting.composed_features import columns_of, union_of_layers
 from tts_orch.policies.drafting.composed_kinds import ComposedKinds
 from tts_orch.policies.drafting.composed_slots import ComposedSlots, TakenDrafts
+from tts_orch.policies.drafting.draft_outcomes import member_tallies, step_outcome
 from tts_orch.policies.drafting.draft_tree import (
     AsynchronousDrafter,
     CountingDrafter,
@@ -29,9 +29,7 @@ from tts_orch.policies.drafting.draft_tree import (
 )
 from tts_orch.policies.drafting.member_counts import MemberCounts
 from tts_orch.policies.routing.report import MemberTally, RoutingReport
-from tts_orch.policies.routing.routing import PassSeconds, Routing, StepOutcome
-from tts_orch.policies.routing.tree_confidence import confidence
-from tts_orch.records import IntArray
+from tts_orch.policies.routing.routing import PassSeconds, Routing
 
 __all__ = ["ComposedDrafter"]
 
@@ -175,13 +173,9 @@ class ComposedDrafter:
         drafts, known.drafts = known.drafts, None
         if drafts is None:
             return
-        accepted = {name: _n_matching(tree.token, tree.parent, step.committed) for name, tree in drafts.trees.items()}
-        outcome = StepOutcome(
-            step.trajectory, drafts.trees, accepted, drafts.seconds, step.tree.n_nodes - 1, len(step.accepted)
-        )
+        outcome = step_outcome(step, drafts)
         self._routing.observe(outcome)
-        for name, tree in drafts.trees.items():
-            tally = MemberTally(1, confidence(tree), accepted[name], tree.n_nodes - 1, drafts.seconds[name])
+        for name, tally in member_tallies(outcome).items():
             key = known.domain, name
             self._tallies[key] = self._tallies.get(key, MemberTally()) + tally
 
@@ -214,13 +208,3 @@ class ComposedDrafter:
         self._routing.close_scope(scope)
         for member in self.members.values():
             member.close_scope(scope)
-
-
-@numba.njit(cache=True)
-def _n_matching(token: IntArray, parent: IntArray, committed: IntArray) -> int:
-    """Return how many committed tokens, from the first on, stand in a tree one behind the other."""
-    place, n = 0, 0
-    for node in range(1, len(token)):  # parents come first, and siblings differ
-        if n < len(committed) and parent[node] == place and token[node] == committed[n]:
-            place, n = node, n + 1
-    return n

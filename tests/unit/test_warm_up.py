@@ -19,8 +19,8 @@ from tts_orch.drafters.target_facts import target_facts
 from tts_orch.drafting_config import RoutingName
 from tts_orch.policies.drafting import (
     calibration,
-    composed_drafter,
     composed_kinds,
+    draft_outcomes,
     law_candidates,
     stand_contexts,
     stand_growth,
@@ -35,8 +35,8 @@ from tts_orch.records import SamplingParams
 
 MODULES = (
     calibration,
-    composed_drafter,
     composed_kinds,
+    draft_outcomes,
     law_candidates,
     merged_tree,
     stand_contexts,
