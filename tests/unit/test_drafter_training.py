@@ -26,9 +26,9 @@ from tts_orch.training.drafters.batches import assemble, batches_by_length, plan
 from tts_orch.training.drafters.curves import draw_training
 from tts_orch.training.drafters.feature_shards import FeatureShard, write_missing
 from tts_orch.training.drafters.given_answers import Encoding, given_sequences, read_given_answers
-from tts_orch.training.drafters.head_training import Alone, HeadTraining, Report, TargetEnds, Team
+from tts_orch.training.drafters.head_training import Alone, HeadTraining, Report, Team
 from tts_orch.training.drafters.settings import DraftHeadSettings
-from tts_orch.training.drafters.target_laws import FrozenTarget
+from tts_orch.training.drafters.target_laws import FrozenTarget, TargetEnds
 from tts_orch.training.drafters.training_sequences import TrainingSequence, choose_sequences, n_training_tokens
 from tts_orch.training.drafters.training_texts import TrainingTexts, texts_of
 

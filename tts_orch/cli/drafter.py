@@ -1,4 +1,4 @@
-"""`tts-orch drafter`: train draft heads for a target, and average them."""
+"""`tts-orch drafter`: train draft heads for a target, compare them, and average them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,32 @@ _SECTIONS: Final = {"head": "Head", "law": "Sampling of the target's own answers
 
 def _training_options() -> Iterator[SettingOption]:
     """Yield an option for every setting of a training, section by section."""
-    for name, field in DrafterTrainingConfig.model_fields.items():
-        if name == "data":
-            yield SettingOption("Data", (name,), "--data", DataPartType(), field.description or "", multiple=True)
-        elif name not in _GROUPS:
-            yield setting_option("Data", (name,), field)
+    yield from _data_options(*(name for name in DrafterTrainingConfig.model_fields if name not in _GROUPS))
     for group, settings in _GROUPS.items():
         for name, field in settings.model_fields.items():
             yield setting_option(_SECTIONS[group], (group, name), field)
+
+
+def _data_options(*names: str) -> Iterator[SettingOption]:
+    for name in names:
+        field = DrafterTrainingConfig.model_fields[name]
+        if name == "data":
+            yield SettingOption("Data", (name,), "--data", DataPartType(), field.description or "", multiple=True)
+        else:
+            yield setting_option("Data", (name,), field)
+
+
+def _evaluation_options() -> Iterator[SettingOption]:
+    """Yield the options that choose held-out texts, and those that say where the target is."""
+    yield from _data_options(
+        "data", "data_folder", "answer_field", "cache", "template", "max_length", "held_out", "max_held_out", "seed"
+    )
+    for name in ("target", "device", "dtype"):
+        yield setting_option(_SECTIONS["engine"], ("engine", name), EngineConfig.model_fields[name])
+
+
+def _settings(context: click.Context, config: Path | None) -> Mapping[str, Any]:
+    return merged({"engine": {}, **(load_config(config) if config else {})}, given_settings(context))
 
 
 @click.group()
@@ -64,8 +82,26 @@ def train(context: click.Context, /, config: Path | None, **_options: Any) -> No
     """  # noqa: D301
     from tts_orch.cli.drafter_training import train_drafter  # loaded late: --help must not wait for it
 
-    settings = merged({"engine": {}, **(load_config(config) if config else {})}, given_settings(context))
-    train_drafter(DrafterTrainingConfig(**settings))
+    train_drafter(DrafterTrainingConfig(**_settings(context, config)))
+
+
+@drafter.command(name="eval", cls=SectionedCommand, params=[*_evaluation_options()])
+@click.argument("heads", nargs=-1, type=click.Path(path_type=Path), required=True)
+@click.option("--config", type=click.Path(path_type=Path), help="YAML file of settings, a recipe; options win over it.")
+@click.pass_context
+def evaluate(context: click.Context, /, heads: tuple[Path, ...], config: Path | None, **_options: Any) -> None:
+    """Compare HEADS, folders of trained heads, on held-out texts of files: how far greedy drafts would be right.
+
+    \b
+    Example: two heads, each on both domains
+      tts-orch drafter eval runs/math runs/chat --target smollm2 --config recipes/drafters/mixed.yaml --data-folder data
+
+    Held out is the share that trainings with the same --held-out and template leave out. `tts-orch replay RUN --drafters ...`
+    says what whole draft trees would have had accepted in a run.
+    """  # noqa: D301
+    from tts_orch.cli.drafter_evaluation import evaluate_heads  # loaded late: --help must not wait for it
+
+    evaluate_heads(heads, DrafterTrainingConfig(**{"out": heads[0], **_settings(context, config)}))
 
 
 @drafter.command()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 import torch
@@ -10,10 +9,12 @@ from torch import Tensor
 
 from tts_orch.drafters.eagle_head import EagleHead
 from tts_orch.training.drafters.aligned_passes import aligned_passes
-from tts_orch.training.drafters.batches import TrainingBatch
+from tts_orch.training.drafters.batches import assemble, batches_by_length
 from tts_orch.training.drafters.losses import most_probable
+from tts_orch.training.drafters.target_laws import TargetEnds
+from tts_orch.training.drafters.training_texts import TrainingTexts
 
-__all__ = ["DEPTHS", "DraftAccuracy", "draft_accuracy"]
+__all__ = ["DEPTHS", "DraftAccuracy", "judged_head"]
 
 DEPTHS: Final = 5
 
@@ -38,31 +39,31 @@ class DraftAccuracy(NamedTuple):
 
 
 @torch.inference_mode()
-def draft_accuracy(
-    head: EagleHead, batches: Iterable[TrainingBatch], embedding: Tensor, output: Tensor
-) -> DraftAccuracy:
+def judged_head(head: EagleHead, texts: TrainingTexts, ends: TargetEnds, batch_tokens: int) -> DraftAccuracy:
     """Measure a head.
 
     Args:
-        head: on the device of the batches.
-        batches: held-out texts.
-        embedding: `[V, d]` of the target.
-        output: `[V, d]` LM head of the target.
+        head: on the device of the target's ends.
+        texts: that it has not learned from.
+        ends: of the target.
+        batch_tokens: tokens of a pass at most, padding included.
     """
     n_right, n_drafts = torch.zeros(DEPTHS, dtype=torch.long), torch.zeros(DEPTHS, dtype=torch.long)
-    for batch in batches:
+    for numbers in batches_by_length(texts.lengths, batch_tokens, seed=0):
+        batch = assemble([texts.read(number) for number in numbers], ends.device)
         is_row = torch.zeros(batch.token_ids.shape, dtype=torch.bool, device=batch.rows.device)
         is_row.view(-1)[batch.rows] = True
         is_right = is_drafted = is_row.new_ones(is_row.shape)  # of the shorter drafts that end a position earlier
-        passes = aligned_passes(head, embedding[batch.token_ids].float(), batch.features, DEPTHS)
-        for depth, predicted in enumerate(passes):
-            guesses = most_probable(predicted.flatten(0, 1)[batch.rows].float(), output)
-            is_match = torch.zeros_like(is_row)
-            is_match.view(-1)[batch.rows] = guesses == batch.laws.top_ids[:, 0]
-            is_drafted, is_right = is_drafted & is_row, is_right & is_match
-            n_right[depth] += int(is_right.sum())
-            n_drafts[depth] += int(is_drafted.sum())
-            is_right, is_drafted = _moved(is_right), _moved(is_drafted)
+        passes = aligned_passes(head, ends.embedding[batch.token_ids].float(), batch.features, DEPTHS)
+        with ends.autocast():
+            for depth, predicted in enumerate(passes):
+                guesses = most_probable(predicted.flatten(0, 1)[batch.rows], ends.output)
+                is_match = torch.zeros_like(is_row)
+                is_match.view(-1)[batch.rows] = guesses == batch.laws.top_ids[:, 0]
+                is_drafted, is_right = is_drafted & is_row, is_right & is_match
+                n_right[depth] += int(is_right.sum())
+                n_drafts[depth] += int(is_drafted.sum())
+                is_right, is_drafted = _moved(is_right), _moved(is_drafted)
     acceptance = (n_right / n_drafts.clamp_min(1)).tolist()
     return DraftAccuracy(tuple(acceptance), 1 + sum(acceptance))
 

@@ -17,25 +17,14 @@ from tts_orch.drafters.eagle_head import EagleHead
 from tts_orch.errors import RunError
 from tts_orch.seeds import stream_seed
 from tts_orch.training.drafters.aligned_passes import aligned_passes
-from tts_orch.training.drafters.batches import Step, TrainingBatch, assemble, batches_by_length, plan_steps
-from tts_orch.training.drafters.draft_accuracy import DraftAccuracy, draft_accuracy
+from tts_orch.training.drafters.batches import Step, TrainingBatch, assemble, plan_steps
+from tts_orch.training.drafters.draft_accuracy import DraftAccuracy, judged_head
 from tts_orch.training.drafters.losses import LossWeights, draft_loss
 from tts_orch.training.drafters.settings import DraftHeadSettings
+from tts_orch.training.drafters.target_laws import TargetEnds
 from tts_orch.training.drafters.training_texts import TrainingTexts
 
-__all__ = ["Alone", "HeadTraining", "Report", "TargetEnds", "Team"]
-
-
-class TargetEnds(NamedTuple):
-    """What a head shares with its target.
-
-    Attributes:
-        embedding: `[V, d]` input embeddings.
-        output: `[V, d]` rows of the LM head.
-    """
-
-    embedding: Tensor
-    output: Tensor
+__all__ = ["Alone", "HeadTraining", "Report", "Team"]
 
 
 class Report(NamedTuple):
@@ -148,25 +137,15 @@ class HeadTraining:
                 total, n_laws = torch.zeros_like(total), 0
         return reports
 
-    def judge(self, head: EagleHead) -> DraftAccuracy:
-        """Return how well a head drafts held-out texts."""
-        batches = batches_by_length(self.held_out.lengths, self.settings.batch_tokens, self.seed)
-        read = (assemble([self.held_out.read(text) for text in texts], self._device) for texts in batches)
-        with self._precision():
-            return draft_accuracy(head, read, *self.ends)
-
     def _report(self, step: int, n_steps: int, loss: float, rate: float, head: EagleHead) -> Report:
         if not math.isfinite(loss):
             raise RunError("the training diverged; give a smaller learning_rate, and another --out")
-        return Report(step, n_steps, loss, rate, self.judge(head))
+        accuracy = judged_head(head, self.held_out, self.ends, self.settings.batch_tokens)
+        return Report(step, n_steps, loss, rate, accuracy)
 
     @property
     def _device(self) -> torch.device:
-        return self.ends.output.device
-
-    def _precision(self) -> torch.autocast:
-        dtype = self.ends.output.dtype
-        return torch.autocast(self._device.type, dtype=dtype, enabled=dtype == torch.bfloat16)
+        return self.ends.device
 
     def _steps(self) -> list[Step]:
         settings, n_laws = self.settings, self.texts.n_laws
@@ -198,7 +177,7 @@ class HeadTraining:
         top_weight = settings.top_weight if settings.loss == "hass" else 0.0
         weights = LossWeights(settings.feature_weight, settings.law_weight, top_weight)
         embeddings = self.ends.embedding[batch.token_ids].float()
-        with self._precision():
+        with self.ends.autocast():
             for predicted in aligned_passes(head, embeddings, batch.features, settings.n_passes):
                 chosen = predicted.flatten(0, 1)[batch.rows].float()
                 yield draft_loss(chosen, batch.targets, batch.laws, self.ends.output, weights)

@@ -21,9 +21,9 @@ from tts_orch.json_lines import json_line
 from tts_orch.seeds import stream_seed
 from tts_orch.training.base_model import BaseFiles, read_base_files
 from tts_orch.training.drafters.feature_shards import features_key, write_missing
-from tts_orch.training.drafters.head_training import HeadTraining, Report, TargetEnds, Team
+from tts_orch.training.drafters.head_training import HeadTraining, Report, Team
 from tts_orch.training.drafters.settings import DrafterTrainingConfig
-from tts_orch.training.drafters.target_laws import load_frozen_target
+from tts_orch.training.drafters.target_laws import TargetEnds, load_frozen_target
 from tts_orch.training.drafters.training_sequences import TrainingSequence, n_training_tokens
 from tts_orch.training.drafters.training_texts import texts_of
 from tts_orch.training.process_rewards import settings_key

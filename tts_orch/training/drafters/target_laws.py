@@ -19,7 +19,7 @@ from tts_orch.errors import TargetError
 from tts_orch.records import IntArray
 from tts_orch.training.base_model import BaseFiles
 
-__all__ = ["N_TOP", "FrozenTarget", "Laws", "load_frozen_target"]
+__all__ = ["N_TOP", "FrozenTarget", "Laws", "TargetEnds", "load_frozen_target"]
 
 N_TOP: Final = 10
 """K of HASS's distillation (arXiv 2408.15766)."""
@@ -40,6 +40,28 @@ class Laws(NamedTuple):
     expected: Tensor
     top_ids: Tensor
     top_probs: Tensor
+
+
+class TargetEnds(NamedTuple):
+    """What a head shares with its target.
+
+    Attributes:
+        embedding: `[V, d]` input embeddings.
+        output: `[V, d]` rows of the LM head; their type is that of matrix products.
+    """
+
+    embedding: Tensor
+    output: Tensor
+
+    @property
+    def device(self) -> torch.device:
+        """Where both are."""
+        return self.output.device
+
+    def autocast(self) -> torch.autocast:
+        """Return a context in which matrix products are of that type."""
+        dtype = self.output.dtype
+        return torch.autocast(self.device.type, dtype=dtype, enabled=dtype == torch.bfloat16)
 
 
 class FrozenTarget:
