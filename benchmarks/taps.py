@@ -1,0 +1,84 @@
+"""Domain drafters against each other: alone, averaged, routed, merged, and beside STAND.
+
+    make drafters DATA=data                                                  # trains the heads, for hours
+    python benchmarks/taps.py acceptance --data data --heads runs/drafters   # acceptance length by replay
+    python benchmarks/taps.py speed --data data --heads runs/drafters        # tokens a second of real decoding
+    python benchmarks/taps.py tables                                         # all of it so far, as Markdown
+
+The target's trajectories are recorded once; what a drafter would have had accepted follows from them exactly. What is
+in --out already is not measured again.
+
+Source of the comparison: arXiv 2603.27027.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Final
+
+from noise import machine
+from taps_parts.acceptance import acceptance
+from taps_parts.recordings import WORKLOADS
+from taps_parts.speed import speed
+from taps_parts.tables import tables
+
+from tts_orch.engine.threads import set_threads
+from tts_orch.errors import OrchestratorError
+
+_PARTS: Final[dict[str, Callable[[argparse.Namespace], None]]] = {
+    "acceptance": acceptance,
+    "speed": speed,
+    "tables": tables,
+}
+
+
+def main() -> None:
+    """Measure and print what was asked for."""
+    arguments = parser().parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    if arguments.threads is not None:
+        set_threads(arguments.threads)
+    print(f"{machine()}, {date.today()}", flush=True)
+    try:
+        for name in arguments.parts:
+            _PARTS[name](arguments)
+    except OrchestratorError as error:
+        sys.exit(f"taps: {error}")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the options."""
+    result = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    result.add_argument("parts", nargs="+", choices=_PARTS, help="what to do")
+    result.add_argument("--data", type=Path, help="folder of problem files")
+    result.add_argument(
+        "--heads", type=Path, default=Path("runs/drafters"), help="folder of LOSS/NAME folders of heads"
+    )
+    result.add_argument("--out", type=Path, default=Path("runs/taps"), help="folder of recordings and results")
+    result.add_argument("--target", default="smollm2", help="the target model (smollm2)")
+    result.add_argument("--threads", type=int, help="of kernels and torch; all cores if not given")
+    result.add_argument("--losses", nargs="+", default=["eagle2", "hass"], help="kinds of heads (eagle2 hass)")
+    result.add_argument("--rows", nargs="+", default=[], help="rows to measure (all)")
+    result.add_argument("--workloads", nargs="+", default=WORKLOADS, help=f"problem files ({' '.join(WORKLOADS)})")
+    result.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0], help="sampling temperatures (0 1)")
+    result.add_argument("--problems", type=int, default=20, help="problems of a workload (20)")
+    result.add_argument("--tokens", type=int, default=128, help="most tokens of a trajectory (128)")
+    result.add_argument("--nodes", type=int, default=59, help="draft nodes of a verify step (59)")
+    result.add_argument("--depth", type=int, default=5, help="depth of draft trees (5)")
+    result.add_argument("--width", type=int, default=10, help="beams of draft trees (10)")
+    timed = result.add_argument_group("speed")
+    timed.add_argument("--batch", type=int, default=16, help="trajectories at a time (16)")
+    timed.add_argument("--samples", type=int, default=16, help="trajectories of a problem (16)")
+    timed.add_argument("--speed-problems", type=int, default=4, help="problems of a workload (4)")
+    timed.add_argument("--speed-tokens", type=int, default=64, help="most tokens of a trajectory (64)")
+    timed.add_argument("--speed-temperature", type=float, default=0.7, help="sampling temperature (0.7)")
+    timed.add_argument("--speed-width", type=int, default=4, help="beams of draft trees (4)")
+    return result
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+"""Acceptance length of every row by replay, problem by problem, with what drafting took and what a pass would."""
+
+from __future__ import annotations
+
+import argparse
+from collections import defaultdict
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Final
+
+import torch
+
+from taps_parts.recordings import Workshop
+from taps_parts.rows import Row, drafting, rows_named
+from tts_orch.drafters.loading import load_drafter
+from tts_orch.json_lines import JsonLinesFile, JsonObject, read_json_lines
+from tts_orch.policies.drafting.composed_kinds import member_of_source
+from tts_orch.policies.drafting.draft_size import FixedSize
+from tts_orch.policies.drafting.draft_tree import VerifiedStep
+from tts_orch.policies.routing.tree_confidence import confidence
+from tts_orch.replay.measured_drafter import MeasuredDrafter
+from tts_orch.replay.recording import Recording, problem_and_index
+from tts_orch.replay.replayer import replay
+
+__all__ = ["RESULTS", "acceptance"]
+
+RESULTS: Final = "acceptance.jsonl"
+
+
+@dataclass(slots=True)
+class _Count:
+    """What became of one problem.
+
+    Attributes:
+        committed: tokens.
+        steps: verify steps.
+        nodes: draft nodes.
+        confidence: sum over verify steps of the verified tree's confidence.
+        member_steps: by number of a member, verify steps in which most nodes of the tree were its own.
+    """
+
+    committed: int = 0
+    steps: int = 0
+    nodes: int = 0
+    confidence: float = 0.0
+    member_steps: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+
+    def add(self, step: VerifiedStep) -> None:
+        self.committed += len(step.committed)
+        self.steps += 1
+        self.nodes += step.tree.n_nodes - 1
+        self.confidence += confidence(step.tree)
+        members = [member_of_source(source) for source in step.tree.source[1:].tolist()]
+        if members:
+            self.member_steps[max(set(members), key=members.count)] += 1
+
+
+def acceptance(arguments: argparse.Namespace) -> None:
+    """Acceptance length of every row by replay, with the time that drafting takes."""
+    workshop, path = Workshop(arguments), arguments.out / RESULTS
+    done = {_key(line.values) for line in read_json_lines(path)}
+    results, costs = JsonLinesFile(path), workshop.target.measure_cost(1).table()
+    for workload, temperature, recording in workshop.recordings():
+        missing = [
+            (loss, row)
+            for loss in arguments.losses
+            for row in rows_named(arguments.rows)
+            if (workload, temperature, loss, row.name) not in done
+        ]
+        features = workshop.features(recording) if missing else {}
+        for loss, row in missing:
+            figures = _replayed(workshop, recording, features, arguments.heads / loss, row)
+            key = {"workload": workload, "temperature": temperature, "loss": loss, "row": row.name}
+            results.append({**key, **figures, "cost_curve": costs})
+            print(f"{workload} T={temperature:g} {loss} {row.name}: tau {figures['tau']:.2f}", flush=True)
+    results.close()
+
+
+def _key(result: JsonObject) -> tuple[str, float, str, str]:
+    return result["workload"], result["temperature"], result["loss"], result["row"]
+
+
+def _replayed(
+    workshop: Workshop, recording: Recording, features: dict[str, torch.Tensor], heads: Path, row: Row
+) -> JsonObject:
+    arguments = workshop.arguments
+    config = drafting(row, heads, arguments.nodes, arguments.depth, arguments.width)
+    drafter = load_drafter(config, workshop.target, is_shared=False)
+    assert drafter is not None, "every row has a head"
+    measured = MeasuredDrafter(drafter)
+    counts: dict[str, _Count] = defaultdict(_Count)
+    for step in _steps(recording, measured, config.max_nodes, features):
+        counts[problem_and_index(step.trajectory)[0]].add(step)
+    return {
+        "tau": measured.acceptance.tau,
+        "nodes_a_step": measured.acceptance.nodes_a_step,
+        "drafting_s": measured.drafting.seconds / max(1, measured.acceptance.total.verify_steps - 1),
+        "problems": {problem: asdict(count) for problem, count in counts.items()},
+    }
+
+
+def _steps(
+    recording: Recording, drafter: MeasuredDrafter, n_nodes: int, features: dict[str, torch.Tensor]
+) -> Iterator[VerifiedStep]:
+    for steps in replay(recording, drafter, FixedSize(n_nodes), features=lambda one: features[one.name]):
+        yield from steps

@@ -1,0 +1,81 @@
+"""What is compared: heads alone, and how two or three of them work together."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from tts_orch.config import DraftingConfig
+from tts_orch.errors import ConfigError
+
+__all__ = ["HINDSIGHT", "ROWS", "Row", "drafting", "rows_named"]
+
+_PAIR: Final = ("math", "chat")
+HINDSIGHT: Final = "hindsight"
+"""Needs no replay: what the heads of the pair did alone is chosen from, question by question."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of the tables.
+
+    Attributes:
+        name: its own.
+        heads: names of the folders of heads.
+        settings: of drafting, besides what the benchmark fixes.
+        n_trees: how many trees' worth of nodes it verifies.
+    """
+
+    name: str
+    heads: tuple[str, ...]
+    settings: Mapping[str, Any]
+    n_trees: int = 1
+
+
+ROWS: Final = (
+    *(Row(head, (head,), {}) for head in ("math", "chat", "code", "mixed", "double", "averaged")),
+    Row("entropy", _PAIR, {"routing": "entropy"}),
+    Row("confidence", _PAIR, {"routing": "confidence"}),
+    Row("first_steps", _PAIR, {"routing": "first_steps"}),
+    Row("concatenated", _PAIR, {"routing": "concatenated"}, n_trees=2),
+    Row("merged", _PAIR, {"routing": "merged"}),
+    Row("confidence of three", (*_PAIR, "code"), {"routing": "confidence"}),
+    Row("merged of three", (*_PAIR, "code"), {"routing": "merged"}),
+    Row("math, greedy drafts", ("math",), {"draft_sampling": "deterministic"}),
+    Row("chat, greedy drafts", ("chat",), {"draft_sampling": "deterministic"}),
+    Row("merged, greedy drafts", _PAIR, {"routing": "merged", "draft_sampling": "deterministic"}),
+)
+"""The pair is the paper's; greedy drafts are its drafts too, the others look at the verifier's noise."""
+
+
+def rows_named(names: Sequence[str]) -> list[Row]:
+    """Return rows in the order of the tables, all for no names.
+
+    Raises:
+        ConfigError: there is no such row.
+    """
+    known = {row.name: row for row in ROWS}
+    for name in names:
+        if name not in known:
+            raise ConfigError(f"rows: no row {name!r}; there are {', '.join(known)}")
+    return [row for row in ROWS if not names or row.name in names]
+
+
+def drafting(row: Row, heads: Path, n_nodes: int, depth: int, width: int) -> DraftingConfig:
+    """Return the settings of a row with trees of a fixed size.
+
+    Args:
+        row: heads and routing.
+        heads: folder with a folder a head.
+        n_nodes: draft nodes of a tree.
+        depth: of trees.
+        width: beams of trees.
+
+    Raises:
+        ConfigError: a head is missing.
+    """
+    folders = {name: heads / name for name in row.heads}
+    size = {"node_budget": False, "max_nodes": row.n_trees * n_nodes, "draft_depth": depth, "draft_width": width}
+    return DraftingConfig(drafter="neural", drafters=folders, **size, **row.settings)

@@ -1,0 +1,161 @@
+"""Tables of what was measured: acceptance length by row and workload, differences with intervals, choices, speed."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from taps_parts.acceptance import RESULTS
+from taps_parts.rows import HINDSIGHT, ROWS
+from taps_parts.speed import SPEEDS
+from tts_orch.bench.markdown import Cell, table
+from tts_orch.engine.cost_model import CostModel
+from tts_orch.json_lines import JsonObject, read_json_lines
+from tts_orch.policies.routing.hindsight import chosen_in_hindsight
+
+__all__ = ["tables"]
+
+_DRAWS: Final = 4000
+_COMPARED: Final = (
+    ("math", "averaged"),
+    ("confidence", "math"),
+    ("confidence", "chat"),
+    ("confidence", "mixed"),
+    ("confidence", "entropy"),
+    ("merged", "confidence"),
+    ("merged", "double"),
+    ("concatenated", "merged"),
+)
+"""Pairs whose order the paper states, and what twice the data or twice the nodes give."""
+
+Problems = dict[str, JsonObject]
+
+
+def tables(arguments: argparse.Namespace) -> None:
+    """Print everything that was measured into --out so far."""
+    results = [line.values for line in read_json_lines(arguments.out / RESULTS)]
+    for loss in dict.fromkeys(result["loss"] for result in results):
+        for temperature in dict.fromkeys(result["temperature"] for result in results):
+            cell = [one for one in results if (one["loss"], one["temperature"]) == (loss, temperature)]
+            if cell:
+                print(f"### {loss}, T = {temperature:g}\n\n{_acceptance(cell)}\n{_differences(cell)}")
+                print(f"Share of steps by drafter, routed by confidence:\n\n{_choices(cell)}")
+    for line in read_json_lines(arguments.out / SPEEDS):
+        print(_speeds(line.values))
+
+
+def _by_row(cell: Sequence[JsonObject]) -> dict[str, dict[str, JsonObject]]:
+    """Return results by row and workload, the hindsight row among them."""
+    rows: dict[str, dict[str, JsonObject]] = {}
+    for result in cell:
+        rows.setdefault(result["row"], {})[result["workload"]] = result
+    if {"math", "chat", "mixed"} <= rows.keys():
+        rows[HINDSIGHT] = {
+            workload: {"problems": _in_hindsight({name: rows[name][workload] for name in ("math", "chat", "mixed")})}
+            for workload in rows["math"]
+        }
+    return rows
+
+
+def _in_hindsight(alone: Mapping[str, JsonObject]) -> Problems:
+    """Return, question by question, what the drafter that was surer did alone."""
+    chosen = {}
+    for problem in alone["math"]["problems"]:
+        counts = {name: result["problems"][problem] for name, result in alone.items()}
+        sure = {name: counts[name]["confidence"] / counts[name]["steps"] for name in ("math", "chat")}
+        chosen[problem] = counts[chosen_in_hindsight(sure, "mixed")]
+    return chosen
+
+
+def _acceptance(cell: Sequence[JsonObject]) -> str:
+    rows, workloads = _by_row(cell), list(dict.fromkeys(result["workload"] for result in cell))
+    order = [name for name in (*(row.name for row in ROWS), HINDSIGHT) if name in rows]
+    lines: list[list[Cell]] = []
+    for name in order:
+        results = [rows[name].get(workload) for workload in workloads]
+        taus = [None if result is None else _tau(result["problems"].values()) for result in results]
+        known = [tau for tau in taus if tau is not None]
+        timed = [result for result in results if result is not None and "drafting_s" in result]
+        speeds = [_modelled(result) for result in timed]
+        drafting = 1000 * float(np.mean([result["drafting_s"] for result in timed])) if timed else None
+        nodes = float(np.mean([result["nodes_a_step"] for result in timed])) if timed else None
+        mean = sum(known) / len(known) if len(known) == len(taus) else None
+        lines.append([name, *taus, mean, nodes, drafting, float(np.mean(speeds)) if speeds else None])
+    header = ["drafts", *workloads, "mean tau", "nodes", "drafting, ms", "speed against plain, modelled"]
+    return table(header, lines)
+
+
+def _tau(counts: Iterable[JsonObject]) -> float:
+    """Return committed tokens a verify step."""
+    counts = list(counts)
+    return sum(count["committed"] for count in counts) / sum(count["steps"] for count in counts)
+
+
+def _modelled(result: JsonObject) -> float:
+    """Return tau T1 / (Tv + Td) of one trajectory, by the measured cost of passes and of drafting."""
+    rows, seconds = zip(*result["cost_curve"], strict=True)
+    costs = CostModel(seconds, rows)
+    verify, plain = float(costs.seconds(1.0 + result["nodes_a_step"])), float(costs.seconds(1.0))
+    return result["tau"] * plain / (verify + result["drafting_s"])
+
+
+def _differences(cell: Sequence[JsonObject]) -> str:
+    """Return paired differences of tau over all problems, with bootstrap intervals."""
+    rows, lines = _by_row(cell), []
+    for better, worse in _COMPARED:
+        if better in rows and worse in rows and rows[better].keys() == rows[worse].keys():
+            mean, low, high = _difference(rows[better], rows[worse])
+            lines.append([f"{better} - {worse}", f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]"])
+    return table(["difference of mean tau over workloads", "paired bootstrap over problems, 95 %"], lines)
+
+
+def _difference(better: Mapping[str, JsonObject], worse: Mapping[str, JsonObject]) -> tuple[float, float, float]:
+    generator = np.random.default_rng(0)
+    draws, means = np.zeros(_DRAWS), 0.0
+    for workload, result in better.items():
+        ours, theirs = _columns(result["problems"]), _columns(worse[workload]["problems"])
+        places = generator.integers(len(ours), size=(_DRAWS, len(ours)))
+        draws += _ratio(ours[places]) - _ratio(theirs[places])
+        means += float(_ratio(ours) - _ratio(theirs))
+    low, high = np.quantile(draws / len(better), (0.025, 0.975))
+    return means / len(better), float(low), float(high)
+
+
+def _columns(problems: Problems) -> NDArray[np.float64]:
+    """Return `[n, 2]` committed tokens and verify steps, problems in one order."""
+    return np.array([[problems[name]["committed"], problems[name]["steps"]] for name in sorted(problems)], np.float64)
+
+
+def _ratio(columns: NDArray[np.float64]) -> NDArray[np.float64]:
+    totals = columns.sum(axis=-2)
+    return totals[..., 0] / totals[..., 1]
+
+
+def _choices(cell: Sequence[JsonObject]) -> str:
+    names = {row.name: row.heads for row in ROWS}
+    lines = []
+    for result in cell:
+        if result["row"] in ("confidence", "confidence of three", "entropy"):
+            counts = np.zeros(len(names[result["row"]]))
+            for problem in result["problems"].values():
+                for member, n in problem["member_steps"].items():
+                    counts[int(member)] += n
+            shares = zip(names[result["row"]], counts / counts.sum(), strict=True)
+            lines.append(
+                [result["row"], result["workload"], ", ".join(f"{name} {share:.1%}" for name, share in shares)]
+            )
+    return table(["routing", "workload", "chosen"], lines)
+
+
+def _speeds(result: JsonObject) -> str:
+    lines: list[list[Cell]] = []
+    for name, way in result["ways"].items():
+        ratio = way["ratio"]
+        against = f"{ratio['median']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]"
+        lines.append([name, way["tokens_per_second"], against, way["tau"], way["rows"], result["tv_over_t1"][name]])
+    title = f"### {result['workload']}, {result['loss']} heads, batch {result['batch']}\n\n"
+    return title + table(["drafts", "tokens/s", "against plain [95 %]", "tau", "rows a pass", "Tv/T1"], lines)
