@@ -48,6 +48,7 @@ def train_on_cluster(
     train = _ray_train()
     workplace = config.out / "cache" / "ray"
     progress = config.out / "cache" / "progress.json"
+    progress.unlink(missing_ok=True)  # of an earlier command
     resources = {name.removeprefix("num_").removesuffix("s").upper(): n for name, n in shares.resources.items()}
     trainer = train.torch.TorchTrainer(
         _train_member,

@@ -7,7 +7,7 @@ from itertools import islice
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from tts_orch.cli.drafter_texts import sequences_of
 from tts_orch.drafters.checkpoint import read_head
@@ -33,7 +33,8 @@ def evaluate_heads(folders: Sequence[Path], config: DrafterTrainingConfig) -> No
     heads = [_head(folder, base) for folder in folders]
     target = load_frozen_target(base, config.engine.target)
     ends = TargetEnds(target.embedding, target.output)
-    table = Table("head", "file", *(f"{depth} right" for depth in range(1, DEPTHS + 1)), "tau")
+    names = (Column(name, overflow="fold") for name in ("head", "file"))
+    table = Table(*names, *(f"{depth} right" for depth in range(1, DEPTHS + 1)), "tau")
     for part in config.data:
         held_out = (one for one in sequences_of(config, part, base) if one.is_held_out)
         shards, _, texts = texts_of([[*islice(held_out, config.max_held_out)]], _features(config, base))
