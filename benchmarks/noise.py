@@ -17,7 +17,7 @@ import torch
 
 from tts_orch.engine.laws import raw_statistics
 from tts_orch.engine.row_kernels import keyed_argmax
-from tts_orch.engine.threads import set_threads
+from tts_orch.engine.threads import n_threads, set_threads
 from tts_orch.policies.drafting.gumbel import fill_words
 
 _VOCABULARY_SIZE = 49_152
@@ -42,7 +42,7 @@ def machine() -> str:
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     names = [line.partition(": ")[2] for line in lines if line.startswith("model name")]
     processor = names[0] if names else platform.machine()
-    return f"{processor}, {os.cpu_count()} cores; numba {numba.__version__}, torch {torch.__version__}, 1 thread"
+    return f"{processor}, {os.cpu_count()} cores; numba {numba.__version__}, torch {torch.__version__}, {n_threads()} threads"
 
 
 def main() -> None:

@@ -14,6 +14,7 @@ import torch
 from taps_parts.recordings import Workshop
 from taps_parts.rows import Row, drafting, rows_named
 from tts_orch.drafters.loading import load_drafter
+from tts_orch.errors import RunFolderError
 from tts_orch.json_lines import JsonLinesFile, JsonObject, read_json_lines
 from tts_orch.policies.drafting.composed_kinds import member_of_source
 from tts_orch.policies.drafting.draft_size import FixedSize
@@ -44,7 +45,7 @@ class _Count:
     steps: int = 0
     nodes: int = 0
     confidence: float = 0.0
-    member_steps: dict[int, int] = field(default_factory=lambda: defaultdict(int))
+    member_steps: dict[int, int] = field(default_factory=dict)
 
     def add(self, step: VerifiedStep) -> None:
         self.committed += len(step.committed)
@@ -53,32 +54,39 @@ class _Count:
         self.confidence += confidence(step.tree)
         members = [member_of_source(source) for source in step.tree.source[1:].tolist()]
         if members:
-            self.member_steps[max(set(members), key=members.count)] += 1
+            member = max(set(members), key=members.count)
+            self.member_steps[member] = self.member_steps.get(member, 0) + 1
 
 
 def acceptance(arguments: argparse.Namespace) -> None:
     """Acceptance length of every row by replay, with the time that drafting takes."""
     workshop, path = Workshop(arguments), arguments.out / RESULTS
-    done = {_key(line.values) for line in read_json_lines(path)}
+    trees = {"nodes": arguments.nodes, "depth": arguments.depth, "width": arguments.width}
+    done = _done(path, trees)
     results, costs = JsonLinesFile(path), workshop.target.measure_cost(1).table()
     for workload, temperature, recording in workshop.recordings():
         missing = [
             (loss, row)
             for loss in arguments.losses
             for row in rows_named(arguments.rows)
-            if (workload, temperature, loss, row.name) not in done
+            if (temperature > 0 or not row.is_greedy)  # at temperature 0 all drafts are
+            and (workload, temperature, loss, row.name) not in done
         ]
         features = workshop.features(recording) if missing else {}
         for loss, row in missing:
             figures = _replayed(workshop, recording, features, arguments.heads / loss, row)
             key = {"workload": workload, "temperature": temperature, "loss": loss, "row": row.name}
-            results.append({**key, **figures, "cost_curve": costs})
+            results.append({**key, "trees": trees, **figures, "cost_curve": costs})
             print(f"{workload} T={temperature:g} {loss} {row.name}: tau {figures['tau']:.2f}", flush=True)
     results.close()
 
 
-def _key(result: JsonObject) -> tuple[str, float, str, str]:
-    return result["workload"], result["temperature"], result["loss"], result["row"]
+def _done(path: Path, trees: JsonObject) -> set[tuple[str, float, str, str]]:
+    """Return what was measured before, with trees of the same size."""
+    results = [line.values for line in read_json_lines(path)]
+    if any(result["trees"] != trees for result in results):
+        raise RunFolderError(f"{path}: measured with trees of another size than {trees}; take another --out")
+    return {(result["workload"], result["temperature"], result["loss"], result["row"]) for result in results}
 
 
 def _replayed(

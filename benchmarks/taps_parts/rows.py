@@ -33,6 +33,11 @@ class Row:
     settings: Mapping[str, Any]
     n_trees: int = 1
 
+    @property
+    def is_greedy(self) -> bool:
+        """Whether its drafts do not look at the verifier's noise."""
+        return self.settings.get("draft_sampling") == "deterministic"
+
 
 ROWS: Final = (
     *(Row(head, (head,), {}) for head in ("math", "chat", "code", "mixed", "double", "averaged")),
@@ -47,7 +52,7 @@ ROWS: Final = (
     Row("chat, greedy drafts", ("chat",), {"draft_sampling": "deterministic"}),
     Row("merged, greedy drafts", _PAIR, {"routing": "merged", "draft_sampling": "deterministic"}),
 )
-"""The pair is the paper's; greedy drafts are its drafts too, the others look at the verifier's noise."""
+"""The pair is the paper's; greedy drafts are its drafts too, the others look at the verifier's noise where there is any."""
 
 
 def rows_named(names: Sequence[str]) -> list[Row]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import product
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,7 +20,7 @@ from tts_orch.drafters.loading import load_drafter
 from tts_orch.engine.cost_model import CostModel
 from tts_orch.engine.decoder import Decoder
 from tts_orch.errors import RunError
-from tts_orch.json_lines import JsonLinesFile, JsonObject
+from tts_orch.json_lines import JsonLinesFile, JsonObject, read_json_lines
 from tts_orch.records import SamplingParams
 
 __all__ = ["SPEEDS", "speed"]
@@ -54,10 +55,11 @@ _SPEEDS: Final[Mapping[str, _Speed]] = {
 
 def speed(arguments: argparse.Namespace) -> None:
     """Tokens a second of heads, routings, STAND and both together, against plain decoding."""
-    workshop, results = Workshop(arguments), JsonLinesFile(arguments.out / SPEEDS)
-    costs = workshop.target.measure_cost(arguments.batch)
-    for loss in arguments.losses:
-        for workload in arguments.workloads:
+    workshop, path = Workshop(arguments), arguments.out / SPEEDS
+    done = {(line.values["loss"], line.values["workload"]) for line in read_json_lines(path)}
+    results, costs = JsonLinesFile(path), workshop.target.measure_cost(arguments.batch)
+    for loss, workload in product(arguments.losses, arguments.workloads):
+        if (loss, workload) not in done:
             results.append({"loss": loss, "workload": workload, **_measured(workshop, costs, loss, workload)})
     results.close()
 

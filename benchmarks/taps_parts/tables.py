@@ -57,6 +57,7 @@ def _by_row(cell: Sequence[JsonObject]) -> dict[str, dict[str, JsonObject]]:
         rows[HINDSIGHT] = {
             workload: {"problems": _in_hindsight({name: rows[name][workload] for name in ("math", "chat", "mixed")})}
             for workload in rows["math"]
+            if workload in rows["chat"] and workload in rows["mixed"]
         }
     return rows
 
