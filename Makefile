@@ -61,11 +61,14 @@ LOSSES ?= eagle2 hass
 DRAFTERS ?= runs/drafters
 DRAFTER_ARGS ?=
 
-drafters: model ## Train the draft heads of all recipes, DATA=folder of their files
+drafters: model ## Train the draft heads of all recipes, and average two, DATA=folder of their files
 	@test -d "$(DATA)" || { echo "drafters: give DATA=folder, with the files that recipes/drafters/*.yaml name"; exit 2; }
 	@for recipe in $(RECIPES); do for loss in $(LOSSES); do \
 		$(BIN)/tts-orch drafter train --config recipes/drafters/$$recipe.yaml --data-folder $(DATA) --target $(TARGET) \
-			--loss $$loss --cache $(DRAFTERS)/cache --out $(DRAFTERS)/$$recipe-$$loss $(DRAFTER_ARGS) || exit; done; done
+			--loss $$loss --cache $(DRAFTERS)/cache --out $(DRAFTERS)/$$loss/$$recipe $(DRAFTER_ARGS) || exit; done; done
+	@for loss in $(LOSSES); do if test -d $(DRAFTERS)/$$loss/math && test -d $(DRAFTERS)/$$loss/chat; then \
+		$(BIN)/tts-orch drafter average $(DRAFTERS)/$$loss/math $(DRAFTERS)/$$loss/chat \
+			--out $(DRAFTERS)/$$loss/averaged || exit; fi; done
 
 secrets: install ## Make a token for Ray and a password for the store, which `ray up` copies to the nodes
 	@$(BIN)/ray get-auth-token --generate > /dev/null
