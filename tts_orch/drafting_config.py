@@ -25,6 +25,10 @@ RoutingName: TypeAlias = Literal[
     "confidence", "first_steps", "problem", "entropy", "merged", "concatenated", "expected_tokens"
 ]
 
+_READ_BY: Final[Mapping[str, tuple[RoutingName, ...]]] = {
+    "routing_steps": ("first_steps", "problem", "expected_tokens"),
+    "routing_probe_every": ("first_steps", "expected_tokens"),
+}
 _MEMBER_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 
 
@@ -42,9 +46,9 @@ class DraftingConfig(Settings):
     first tree; `merged`: one tree of all; `concatenated`: all trees whole; `expected_tokens`: what promises most tokens a
     second. If not given, expected_tokens where an untrained drafter takes part, else confidence."""
     routing_steps: int = Field(4, ge=1)
-    """first_steps: verify steps in which all drafters draft."""
+    """first_steps, problem, expected_tokens: verify steps in which all drafters draft before any is preferred."""
     routing_probe_every: int = Field(32, ge=1)
-    """first_steps: verify steps after which all drafters are tried once more."""
+    """first_steps, expected_tokens: verify steps after which all drafters are tried once more."""
     draft_depth: int = Field(5, ge=1, le=16)
     """Trained drafters: deepest level of their trees."""
     draft_width: int = Field(8, ge=1, le=32)
@@ -132,9 +136,9 @@ class DraftingConfig(Settings):
             raise ConfigError("drafters: drafter none drafts nothing; take drafter neural, or leave the drafters out")
         if self.routing is not None and len(self.members) < 2:
             raise ConfigError(f"routing: {self.routing} is between several drafters; give more, or leave it out")
-        for name in ("routing_steps", "routing_probe_every"):
-            if self.routing != "first_steps" and self._is_changed(name):
-                raise ConfigError(f"{name}: only routing first_steps reads it; take that, or leave it out")
+        for name, readers in _READ_BY.items():
+            if self._is_changed(name) and not (len(self.members) > 1 and self.chosen_routing in readers):
+                raise ConfigError(f"{name}: only routings {', '.join(readers)} read it; take one, or leave it out")
         return self
 
     @model_validator(mode="after")

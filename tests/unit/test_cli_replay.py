@@ -86,7 +86,7 @@ def test_a_draft_tree_goes_to_the_drafter_that_has_one(folder: Path, tmp_path: P
         (["--node-budget", "--draft-tree", str(DEFAULT_TREE)], "chooses nodes by itself; leave one of both out"),
         (["--cost-curve", str(DEFAULT_TREE)], "only --node-budget reads it; add that, or leave the curve out"),
         (["--routing", "merged"], "routing: merged is between several drafters"),
-        (["--drafters", "math=.", "--routing-steps", "3"], "routing_steps: only routing first_steps reads it"),
+        (["--drafters", "math=.", "--routing-steps", "3"], "routing_steps: only routings first_steps"),
         (
             ["--drafters", "math=.", "--routing", "merged", "--drafter", "anpd", "--drafter", "stand"],
             "--routing: anpd and stand do not draft together; give one --drafter",

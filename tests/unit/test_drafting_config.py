@@ -49,8 +49,15 @@ MISTAKES = [
     ({"drafters": {"math": "nowhere"}}, "drafters: math: nowhere is no folder; make one with `tts-orch drafter train`"),
     ({"routing": "merged"}, "routing: merged is between several drafters"),
     ({"drafter": "neural", "drafters": ["math"], "routing": "merged"}, "routing: merged is between several drafters"),
-    ({"drafters": ["math"], "routing_steps": 2}, "routing_steps: only routing first_steps reads it"),
-    ({"drafters": ["math"], "routing": "merged", "routing_probe_every": 2}, "routing_probe_every: only routing first"),
+    (
+        {"drafter": "neural", "drafters": ["math"], "routing_steps": 2},
+        "routing_steps: only routings first_steps, problem",
+    ),
+    ({"drafters": ["math"], "routing": "merged", "routing_probe_every": 2}, "routing_probe_every: only routings first"),
+    (
+        {"drafters": ["math"], "routing": "problem", "routing_probe_every": 2},
+        "routing_probe_every: only routings first",
+    ),
     ({"drafter_placement": "pooled"}, "drafter_placement: only trained drafters are pooled"),
     ({"drafters": ["math"], "draft_overlap": True}, "draft_overlap: only pooled drafters draft meanwhile"),
     ({"draft_depth": 17}, "draft_depth: input should be less than or equal to 16"),
@@ -69,4 +76,6 @@ def test_what_does_not_fit_is_one_line(settings: dict[str, Any], message: str, t
 
 def test_what_fits_is_taken(heads: dict[str, Path]) -> None:
     DraftingConfig(drafters=heads, routing="first_steps", routing_steps=2, routing_probe_every=9)
+    DraftingConfig(drafters=heads, routing="problem", routing_steps=2)
+    DraftingConfig(drafters=heads, routing_steps=2, routing_probe_every=9)  # the routing is expected_tokens
     DraftingConfig(drafters=heads, drafter_placement="pooled", draft_overlap=True)
