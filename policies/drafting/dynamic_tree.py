@@ -73,7 +73,7 @@ class DynamicTrees:
         return self._best(newest, width)
 
     def build(self, n_nodes: NDArray[np.int64]) -> list[DraftTree]:
-        """Return the trees of the `n_nodes[i]` most promising nodes, root not counted; siblings by falling promise."""
+        """Return the trees of the `n_nodes[i]` most promising nodes, root not counted, in the order of their promise."""
         n_trees = self.n_trees
         kept = np.concatenate([np.arange(n_trees), self._best(np.arange(n_trees, len(self.token)), n_nodes)])
         kept = kept[np.argsort(self.tree[kept], kind="stable")]  # each root before the nodes of its tree

@@ -80,11 +80,9 @@ def assert_no_drafts(tree: DraftTree, root: int) -> None:
     assert_equal(tree, DraftTree.root_only(root))
 
 
-def best_of(tree: DraftTree, n_nodes: int) -> set[tuple[int, ...]]:
-    """Return the token paths of the nodes with the best probability."""
-    scores = {node: tree.log_q[tree.path(node)].sum() for node in range(1, tree.n_nodes)}
-    best = sorted(scores, key=lambda node: -scores[node])[:n_nodes]
-    return {tuple(tree.token[tree.path(node)].tolist()) for node in best}
+def first_of(tree: DraftTree, n_nodes: int) -> set[tuple[int, ...]]:
+    """Return the token paths of the first nodes."""
+    return {tuple(tree.token[tree.path(node)].tolist()) for node in range(1, n_nodes + 1)}
 
 
 def paths(tree: DraftTree) -> set[tuple[int, ...]]:
@@ -117,7 +115,7 @@ def test_trees_are_those_of_a_local_drafter(layers: tuple[int, ...], data: st.Da
                     if layers:
                         reference.tell(f"{number}{name}")
                     whole = local.tree(f"{number}{name}", 12)
-                    assert paths(tree) == best_of(whole, N_NODES)
+                    assert paths(tree) == first_of(whole, N_NODES)
 
 
 def test_tokens_and_features_are_sent_once() -> None:
@@ -165,7 +163,7 @@ def test_what_was_forgotten_is_sent_again(event: str) -> None:
     local = Verifier(FeatureReader(salt=int(event == "replaced")))
     local.start("a", verifier.tokens["a"])
     local.tell("a")
-    assert paths(tree) == best_of(local.drafters[0].tree("a", 12), N_NODES)  # type: ignore[attr-defined]
+    assert paths(tree) == first_of(local.drafters[0].tree("a", 12), N_NODES)  # type: ignore[attr-defined]
 
 
 def test_a_dead_pool_gives_no_drafts_and_one_warning(caplog: pytest.LogCaptureFixture) -> None:
@@ -195,6 +193,25 @@ def test_pauses_grow_while_the_pool_is_dead() -> None:
         assert_no_drafts(drafter.slots(["a"]).grow([4])[0], 5)
     assert transport.n_resets == 1
     assert drafter._line._pause_s == 2.0
+
+
+def test_nothing_is_gathered_for_a_pool_that_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All features of all trajectories would be copied in every step."""
+    n_gathered = []
+    gather = ToldTrajectory.news
+    monkeypatch.setattr(ToldTrajectory, "news", lambda told: n_gathered.append(1) or gather(told))
+    transport = LocalTransport(PoolHost({"math": FeatureReader()}))
+    drafter = pooled(transport)
+    drafter._line._pause_s = 60.0
+    verifier, host = Verifier(drafter), transport.host
+    verifier.start("a", [5, 6])
+    transport.host = None
+    for token in (7, 8, 9):
+        assert_no_drafts(verifier.trees("a")[0][0], verifier.tokens["a"][-1])
+        verifier.commit("a", [token])
+    assert len(n_gathered) == 1
+    transport.host, drafter._line._rests_until = host, 0.0
+    assert verifier.trees("a")[0][0].n_nodes == N_NODES + 1
 
 
 def test_a_late_pool_is_not_waited_for() -> None:
@@ -275,6 +292,26 @@ def test_what_is_asked_for_at_the_same_time_is_one_batch() -> None:
         assert_equal(tree, trees[0])
 
 
+@pytest.mark.parametrize("later", ["begins it anew", "ends it"])
+def test_what_a_later_request_of_the_batch_makes_void_is_not_told(later: str) -> None:
+    """The client gave a late reply up, or closed a trajectory before the pool came to it."""
+    reader = FeatureReader()
+    host = PoolHost({"math": reader})
+    told, other = (ToldTrajectory(start(name, [5, 6])) for name in ("a", "b"))
+    for one in (told, other):
+        one.add_features(features(0, 1))
+    host.propose(PoolRequest("client", "math", (told.news(),), (), N_NODES))
+    told.commit(np.array([7, 8], np.int32))
+    told.add_features(features(1, 3))
+    late = PoolRequest("client", "math", (told.news(),), (), N_NODES)
+    told.begin_anew()
+    news, closed = ((told.news(),), ()) if later == "begins it anew" else ((other.news(),), ("a",))
+    _, reply = host._members["math"].propose([late, PoolRequest("client", "math", news, closed, N_NODES)])
+    known = {"client/a": [5, 6, 7, 8]} if later == "begins it anew" else {"client/b": [5, 6]}
+    assert reader.tokens == known
+    assert reply.trees[0] is not None
+
+
 def test_a_drafter_that_fails_fails_those_who_asked_and_starts_anew() -> None:
     class Failing(FeatureReader):
         n_calls = 0
@@ -349,10 +386,10 @@ def test_neural_drafters_draft_in_a_pool_what_they_draft_beside_the_target(kind:
     for engine in engines:
         engine.start("a", [1, *range(5, 20)], law)
         engine.start("b", [1, 7, 8, 9], law)
-    for token in (11, 12, 13):
-        trees = [engine.draft(["a", "b"], 12) for engine in engines]
+    for token, n_nodes in ((11, 12), (12, 12), (13, 5), (14, 12)):
+        trees = [engine.draft(["a", "b"], n_nodes) for engine in engines]
         for left, right in zip(*trees, strict=True):
-            assert left.n_nodes == 13
+            assert left.n_nodes == n_nodes + 1
             assert_equal(left, right)
         for engine, (tree, _) in zip(engines, trees, strict=True):
             engine.commit("a", tree, [1], token)

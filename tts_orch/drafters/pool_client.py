@@ -42,7 +42,8 @@ class PooledDrafter:
         transport: carries requests to the pool.
         name: the drafter's, in the pool.
         facts: what it is.
-        n_nodes: most nodes of a tree below its root.
+        n_nodes: most nodes of a tree below its root; where fewer are wanted these are its first: trained drafters' trees begin
+            with the most promising nodes.
         deadline_s: longest wait for a reply.
         kept_bytes: memory for features that may have to be sent again; the oldest trajectories' are given up first.
     """
@@ -95,9 +96,10 @@ class PooledDrafter:
     def request(self, trajectories: Sequence[TrajectoryId]) -> None:
         """Ask for proposals that a later `slots` collects."""
         asked = [name for name in trajectories if not self._told[name].is_lost]
+        if not asked or self._line.is_paused:
+            return
         news = tuple(self._told[name].news() for name in asked)
-        request = PoolRequest(self._client, self._name, news, tuple(self._closed), self._n_nodes)
-        exchange = self._line.ask(request) if asked else None
+        exchange = self._line.ask(PoolRequest(self._client, self._name, news, tuple(self._closed), self._n_nodes))
         if exchange is None:
             self._begin_anew(asked)
             return
@@ -163,16 +165,4 @@ class _Slots:
     def grow(self, n_nodes: Sequence[int]) -> list[DraftTree]:
         """Return one tree a trajectory with at most `n_nodes[i]` nodes below the root."""
         trees = [self.drafter.collect(trajectory) for trajectory in self.trajectories]
-        return [_most_probable(tree, n) for tree, n in zip(trees, n_nodes, strict=True)]
-
-
-def _most_probable(tree: DraftTree, n_nodes: int) -> DraftTree:
-    """Return the tree of the nodes with the largest probability along their path."""
-    if tree.n_nodes - 1 <= n_nodes:
-        return tree
-    score = tree.log_q.astype(np.float64)
-    for node, parent in enumerate(tree.parent.tolist()[1:], start=1):
-        score[node] += score[parent]
-    keep = np.zeros(tree.n_nodes, bool)
-    keep[np.argsort(-score, kind="stable")[: n_nodes + 1]] = True  # of equals the parent comes first
-    return tree.subtree(keep)
+        return [tree.subtree(np.arange(tree.n_nodes) <= n) for tree, n in zip(trees, n_nodes, strict=True)]

@@ -120,16 +120,17 @@ class _Member:
     def propose(self, requests: Sequence[PoolRequest]) -> list[PoolReply]:
         """Take in all news, and draft for everybody in one batch."""
         steps: list[VerifiedStep] = []
-        wanted: dict[TrajectoryId, int] = {}
         for request in requests:
             for closed in request.closed:
                 self._forget(_key(request, closed))
-            for news in request.news:
-                if self._take(_key(request, news.trajectory), news, steps):
-                    wanted[_key(request, news.trajectory)] = request.n_nodes
+        told = _standing(requests)
+        wanted = {key: n_nodes for key, news, n_nodes in told if self._take(key, news, steps)}
         if steps:
             self.drafter.observe(steps)
-        self._take_features(requests, wanted)
+        for key, news, _ in told:
+            if key in wanted and news.features is not None:
+                self.drafter.observe_features(key, news.n_known_features, news.features)
+                self._known[key].n_features += len(news.features)
         trees = self._draft(wanted)
         self._forget_abandoned(wanted)
         return [
@@ -157,14 +158,6 @@ class _Member:
             known.n_tokens, known.last_token = known.n_tokens + len(news.committed), int(news.committed[-1])
         return True
 
-    def _take_features(self, requests: Sequence[PoolRequest], wanted: Mapping[TrajectoryId, int]) -> None:
-        for request in requests:
-            for news in request.news:
-                key = _key(request, news.trajectory)
-                if key in wanted and news.features is not None:
-                    self.drafter.observe_features(key, news.n_known_features, news.features)
-                    self._known[key].n_features += len(news.features)
-
     def _draft(self, wanted: Mapping[TrajectoryId, int]) -> dict[TrajectoryId, DraftTree]:
         if not wanted:
             return {}
@@ -188,6 +181,23 @@ class _Member:
 
 def _key(request: PoolRequest, trajectory: TrajectoryId) -> TrajectoryId:
     return f"{request.client}/{trajectory}"
+
+
+def _standing(requests: Sequence[PoolRequest]) -> list[tuple[TrajectoryId, TrajectoryNews, int]]:
+    """Return all news, with the nodes that are wanted, but those of trajectories that a later request ends or begins anew.
+
+    Their client has given them up, as it does when a reply is late.
+    """
+    last: dict[TrajectoryId, int] = {}
+    for number, request in enumerate(requests):
+        begun = [news.trajectory for news in request.news if news.start is not None]
+        last.update({_key(request, trajectory): number for trajectory in (*request.closed, *begun)})
+    return [
+        (key, news, request.n_nodes)
+        for number, request in enumerate(requests)
+        for news in request.news
+        if number >= last.get(key := _key(request, news.trajectory), 0)
+    ]
 
 
 def _accepted(key: TrajectoryId, root: int, committed: IntArray) -> VerifiedStep:

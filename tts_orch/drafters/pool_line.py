@@ -86,10 +86,13 @@ class PoolLine:
         self._rests_until = 0.0
         self._is_down = False
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether it is too early after a failure to ask again."""
+        return time.monotonic() < self._rests_until
+
     def ask(self, request: PoolRequest) -> Exchange | None:
-        """Send a request; None while there is a pause, or if it cannot be sent."""
-        if time.monotonic() < self._rests_until:
-            return None
+        """Send a request; None if it cannot be sent."""
         try:
             exchange = Exchange(self._transport.send(request))
         except Exception as error:

@@ -22,6 +22,7 @@ class ToldTrajectory:
 
     Attributes:
         n_tokens: committed tokens.
+        kept_bytes: memory that its features take.
         is_lost: whether features were given up before they were sent, or again where they must be sent again: the
             pool can draft for it no more.
     """
@@ -33,6 +34,7 @@ class ToldTrajectory:
         self._has_all = True  # whether nothing of them was freed
         self._n_features = 0
         self._n_sent = self._n_sent_features = self._n_sent_pieces = 0
+        self.kept_bytes = 0
         self.is_lost = False
 
     @property
@@ -45,11 +47,6 @@ class ToldTrajectory:
         """The last committed token."""
         return int(self._buffer.tokens[-1])
 
-    @property
-    def kept_bytes(self) -> int:
-        """Memory that its features take."""
-        return sum(piece.nbytes for piece in self._kept)
-
     def commit(self, token_ids: IntArray) -> None:
         """Add committed tokens."""
         self._buffer.append(token_ids)
@@ -58,12 +55,14 @@ class ToldTrajectory:
         """Add features `[m, d]` of the next positions."""
         self._n_features += len(features)
         if not self.is_lost:
-            self._kept.append(torch.as_tensor(features).detach().to("cpu", copy=True))  # a view would be sent whole
+            piece = torch.as_tensor(features).detach().to("cpu", copy=True)  # a view would be sent whole
+            self._kept.append(piece)
+            self.kept_bytes += piece.nbytes
 
     def fork(self, start: TrajectoryStart) -> ToldTrajectory:
         """Return a trajectory of these committed tokens."""
         forked = ToldTrajectory(start)
-        forked._kept, forked._n_features = list(self._kept), self._n_features
+        forked._kept, forked._n_features, forked.kept_bytes = list(self._kept), self._n_features, self.kept_bytes
         forked.is_lost = self.is_lost or not self._has_all
         return forked
 
@@ -88,11 +87,14 @@ class ToldTrajectory:
         self._n_sent = self._n_sent_features = self._n_sent_pieces = 0
         if not self._has_all:
             self.is_lost = True
-            self._kept.clear()
+            self._free()
 
     def release(self) -> None:
         """Free the features; those that were not sent are lost."""
         self.is_lost = self.is_lost or self._n_sent_features < self._n_features
         self._has_all = self._has_all and not self._kept
+        self._free()
+
+    def _free(self) -> None:
         self._kept.clear()
-        self._n_sent_pieces = 0
+        self.kept_bytes = self._n_sent_pieces = 0
