@@ -74,13 +74,15 @@ class ComposedSlots:
         def grow(
             member: int, source: SlotSource, places: NDArray[np.int64], limits: NDArray[np.int64]
         ) -> list[DraftTree]:
-            rooms = growth.max_depth[places]
+            rates, rooms = self.kinds.own_rates(member, growth.rates), growth.max_depth[places]
+            own = replace(growth, rates=rates, max_nodes=limits, max_depth=rooms)
             grow_while_paying = getattr(source, "grow_while_paying", None)  # as in NodeBudget
-            if grow_while_paying is None:
-                trees = source.grow(limits.tolist())
-                return [tree.subtree(tree.depth <= room) for tree, room in zip(trees, rooms, strict=True)]
-            rates = self.kinds.own_rates(member, growth.rates)
-            return grow_while_paying(replace(growth, rates=rates, max_nodes=limits, max_depth=rooms))
+            if grow_while_paying is not None:
+                return grow_while_paying(own)
+            trees = source.grow(limits.tolist())
+            return paying_nodes(
+                [tree.subtree(tree.depth <= room) for tree, room in zip(trees, rooms, strict=True)], own
+            )
 
         def pass_seconds(n_nodes: float) -> float:
             rows = growth.other_rows + round(n_nodes * len(self.trajectories))

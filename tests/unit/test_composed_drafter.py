@@ -234,6 +234,18 @@ def test_nodes_that_do_not_pay_stay_out() -> None:
     assert [sorted(tree.token[1:].tolist()) for tree in trees] == [[1, 2, 9]] * 2
 
 
+def test_members_are_compared_by_what_would_be_verified_of_them_alone() -> None:
+    """What a member drafts beyond that costs no pass, and makes no tree less sure."""
+    members = {"long": _Chain(1, 2, 3, 4, 5, 6, probability=0.6), "short": _Chain(9, probability=0.3)}
+    drafter = _compose(members)
+    drafter.start(_start())
+    (tree,) = drafter.slots(["a"]).grow_while_paying(_growth(drafter, 1, room=10))
+    assert tree.token.tolist() == [_ROOT, 1, 2, 3, 4], "0.33 sure; the whole chain would be 0.24"
+    drafter.observe([_step(tree, [7])])
+    tallies = {member: tally for (_, member), tally in drafter.take_report().tallies.items()}
+    assert (tallies["long"].nodes, tallies["short"].nodes) == (4, 1)
+
+
 def test_members_grow_by_their_own_rates() -> None:
     """Stand, which grows slot by slot, is the second member; its rates must not be the first one's."""
     stand = make_drafter(DraftingConfig(drafter="stand", table_entries=1024), vocabulary_size=64)
