@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 import shutil
 import uuid
-from collections.abc import Sequence
-from concurrent.futures import Future, ThreadPoolExecutor, wait
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future, wait
 from pathlib import Path
+from threading import Thread
 from typing import Any, Final
 
 import torch
@@ -65,8 +66,7 @@ def train_on_cluster(
         ),
     )
     try:
-        with ThreadPoolExecutor(1) as pool:
-            _follow(pool.submit(trainer.fit), progress, on_progress)
+        _follow(_begun(trainer.fit), progress, on_progress)
     except train.TrainingFailedError as error:
         raise _meaning(error) from None
     finally:
@@ -79,6 +79,25 @@ def _ray_train() -> Any:
     except ImportError:
         raise ConfigError("training needs Ray Train; install it with `pip install 'tts-orch[train]'`") from None
     return ray.train
+
+
+def _begun(run: Callable[[], object]) -> Future[None]:
+    """Run something on a thread that nobody waits for: who is interrupted leaves, and what is left ends with the cluster.
+
+    Ray Train on the main thread would make an interrupt a success.
+    """
+    done: Future[None] = Future()
+
+    def settle() -> None:
+        try:
+            run()
+        except BaseException as error:
+            done.set_exception(error)
+        else:
+            done.set_result(None)
+
+    Thread(target=settle, daemon=True).start()
+    return done
 
 
 def _follow(done: Future[Any], progress: Path, on_progress: OnProgress) -> None:

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.toys import VOCABULARY_SIZE, save_toy, toy_gemma2, toy_llama, toy_tokenizer
+from tts_orch.actors.drafter_training import _begun, _follow
 from tts_orch.cli import execute
 from tts_orch.drafters.checkpoint import read_head, save_head
 from tts_orch.drafters.eagle_head import EagleHead
@@ -209,7 +210,9 @@ def test_an_interrupted_training_ends_with_the_same_weights(loss: str, target: F
     assert len(all_reports) > 2
     with pytest.raises(KeyboardInterrupt):
         training.run(cut, tmp_path / "cut.pt", Alone(), interrupt)
-    reports = training.run(resumed, tmp_path / "cut.pt", Alone(), lambda _: None)
+    told: list[int] = []
+    reports = training.run(resumed, tmp_path / "cut.pt", Alone(), lambda reports: told.append(len(reports)))
+    assert told == list(range(2, len(all_reports) + 1))  # what was cut off may not have been written down
     assert [report.to_json() for report in reports] == [report.to_json() for report in all_reports]
     for name, weight in whole.state_dict().items():
         assert torch.equal(weight, resumed.state_dict()[name]), name
@@ -262,6 +265,29 @@ def test_hass_and_eagle2_train_for_the_same_effort(target: FrozenTarget, tmp_pat
         training = toy_training(target, tmp_path, loss=loss, token_passes=1200)
         n_steps[loss] = training.run(new_head(), tmp_path / f"{loss}.pt", Alone(), lambda _: None)[-1].n_steps
     assert n_steps["eagle2"] == pytest.approx(3 * n_steps["hass"], abs=2)
+
+
+def test_who_interrupts_a_training_does_not_wait_for_its_end(tmp_path: Path) -> None:
+    progress, end = tmp_path / "progress.json", threading.Event()
+    progress.write_text('["training", 1, 2]')
+
+    def interrupt(*_told: object) -> None:
+        raise KeyboardInterrupt
+
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            _follow(_begun(end.wait), progress, interrupt)
+        assert not end.is_set()
+    finally:
+        end.set()
+
+
+def test_what_a_training_raises_is_raised_to_who_follows_it(tmp_path: Path) -> None:
+    def fail() -> None:
+        raise RunError("no more")
+
+    with pytest.raises(RunError, match="no more"):
+        _follow(_begun(fail), tmp_path / "progress.json", lambda *_: None)
 
 
 def test_a_training_that_diverges_says_so(target: FrozenTarget, tmp_path: Path) -> None:

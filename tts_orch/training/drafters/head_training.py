@@ -111,7 +111,8 @@ class HeadTraining:
             head: with its first weights, on the device.
             checkpoint: file of the training's state, which all members see.
             team: who computes each step.
-            on_reports: called in every member with all reports, when there is a new one and a checkpoint with it.
+            on_reports: called in every member with all reports, when there is a new one and a checkpoint with it, and first
+                with those of a checkpoint that is there.
 
         Raises:
             RunError: the loss is no number any more.
@@ -122,6 +123,8 @@ class HeadTraining:
         )
         reports = _restore(checkpoint, head, optimiser)
         n_done = reports[-1].step if reports else 0
+        if reports:
+            on_reports(reports)
         total, n_laws = torch.zeros((), device=self._device), 0
         for number, step in enumerate(steps[n_done:], start=n_done + 1):
             rate = self.settings.learning_rate * _pace(number / (len(steps) + 1), self.settings.warm_up)
