@@ -7,10 +7,12 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
+from transformers import GPT2Config, GPT2LMHeadModel
 
 from tests.neural_toys import FakeEngine, reference_laws, toy_facts, toy_network
 from tests.toys import VOCABULARY_SIZE, toy_llama
 from tts_orch.config import DraftingConfig
+from tts_orch.drafters.causal_lm import CausalLM
 from tts_orch.drafters.level_seconds import LevelSeconds
 from tts_orch.drafters.neural_drafter import NeuralDrafter
 from tts_orch.drafters.target_facts import TargetFacts
@@ -136,6 +138,20 @@ def test_texts_beyond_the_context_get_no_draft(kind: str, monkeypatch: pytest.Mo
     _assert_right(kind, engine, "short", short)
     engine.commit("short", short, short.path(1), 3)
     assert [tree.n_nodes for tree in engine.draft(["short", "long"], 6)] == [1, 1]
+
+
+def test_padding_is_within_the_context() -> None:
+    """A model with learned positions has no row for a position behind its last one."""
+    shape = GPT2Config(vocab_size=VOCABULARY_SIZE, n_positions=32, n_embd=16, n_layer=1, n_head=2)
+    model = GPT2LMHeadModel(shape).eval().requires_grad_(False)
+    engine = FakeEngine(NeuralDrafter(CausalLM(model, VOCABULARY_SIZE), _CONFIG), toy_llama())
+    for name, n in (("long", 27), ("short", 2)):
+        engine.start(name, _text(n), _GREEDY)
+    engine.draft(["long", "short"], 6)
+    engine.commit("long", DraftTree.root_only(engine.tokens["long"][-1]), [], 7)
+    for _ in range(20):  # while it rests
+        engine.commit("short", DraftTree.root_only(engine.tokens["short"][-1]), [], 7)
+    assert all(tree.n_nodes > 1 for tree in engine.draft(["long", "short"], 6))
 
 
 def test_a_text_of_one_token_has_no_feature_to_go_on_from() -> None:

@@ -104,6 +104,9 @@ class PaddedTexts:
         mask: NDArray[np.bool_],
     ) -> Tensor:
         device = self._network.device
+        positions = np.minimum(
+            positions, self._network.max_context - 1
+        )  # only padding is beyond, where some look rows up
         states, self._past = self._network.read(
             torch.from_numpy(token_ids.astype(np.int64)).to(device),
             features,
