@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -18,17 +21,21 @@ from torch import Tensor
 from tests.toys import VOCABULARY_SIZE, save_toy, toy_gemma2, toy_llama, toy_tokenizer
 from tts_orch.actors.drafter_training import _begun, _follow
 from tts_orch.cli import execute
+from tts_orch.cli.drafter_texts import sequences_of
+from tts_orch.config import load_config
 from tts_orch.drafters.checkpoint import read_head, save_head
 from tts_orch.drafters.eagle_head import EagleHead
 from tts_orch.drafters.head_config import HeadConfig
 from tts_orch.errors import ConfigError, ProblemError, RunError, TargetError
+from tts_orch.records import Candidate, FinishReason, Problem, SearchResult
+from tts_orch.training.base_model import BaseFiles
 from tts_orch.training.drafters.averaging import averaged_head
 from tts_orch.training.drafters.batches import assemble, batches_by_length, plan_steps
 from tts_orch.training.drafters.curves import draw_training
 from tts_orch.training.drafters.feature_shards import FeatureShard, write_missing
 from tts_orch.training.drafters.given_answers import Encoding, given_sequences, read_given_answers
 from tts_orch.training.drafters.head_training import Alone, HeadTraining, Report, Team
-from tts_orch.training.drafters.settings import DraftHeadSettings
+from tts_orch.training.drafters.settings import DrafterTrainingConfig, DraftHeadSettings
 from tts_orch.training.drafters.target_laws import FrozenTarget, TargetEnds
 from tts_orch.training.drafters.training_sequences import TrainingSequence, choose_sequences, n_training_tokens
 from tts_orch.training.drafters.training_texts import TrainingTexts, texts_of
@@ -72,6 +79,72 @@ def test_given_answers_end_with_the_end_of_text(tmp_path: Path) -> None:
         read_given_answers(file, "answer")
     (cut,) = given_sequences([given_one], Encoding(tokenizer, "raw", read.n_prompt + 2, 0.1))
     assert cut.n_laws == 2
+
+
+def test_recipes_of_one_size_have_equal_data_and_effort() -> None:
+    recipes = {
+        file.stem: DrafterTrainingConfig.model_validate({"out": "x", "engine": {"target": "x"}, **load_config(file)})
+        for file in (Path(__file__).parents[2] / "recipes/drafters").glob("*.yaml")
+    }
+    sizes = {name: sum(part.tokens or 0 for part in recipe.data) for name, recipe in recipes.items()}
+    efforts = {name: recipe.head.token_passes for name, recipe in recipes.items()}
+    for of in (sizes, efforts):
+        assert of["math"] == of["chat"] == of["code"] == of["mixed"] == of["double"] / 2
+    shares = {part.file: part.tokens for part in recipes["double"].data}
+    assert shares == {part.file: part.tokens for name in ("math", "chat") for part in recipes[name].data}
+    assert shares == {part.file: 2 * (part.tokens or 0) for part in recipes["mixed"].data}
+
+
+class AnsweringOrchestrator:
+    """Stands in for an `Orchestrator`: answers with the prompt's number, and tells who started it and what was asked."""
+
+    started: ClassVar[list[AnsweringOrchestrator]]
+
+    def __init__(self, **_settings: object) -> None:
+        self.started.append(self)
+        self.asked: list[str] = []
+        self.is_closed = False
+
+    def __enter__(self) -> AnsweringOrchestrator:
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        self.is_closed = True
+
+    def search_many(self, problems: Sequence[Problem], **_options: object) -> Iterator[SearchResult]:
+        for problem in reversed(problems):
+            self.asked.append(problem.id)
+            answer = Candidate(problem.id, (0,), 0, (5, int(problem.id)), "", FinishReason.EOS)
+            yield SearchResult(problem.id, "answer", None, [answer])
+
+
+@pytest.mark.parametrize("only_held_out", [False, True])
+def test_one_orchestrator_answers_the_prompts_of_a_file_as_they_are_asked_for(
+    only_held_out: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tts_orch.orchestrator.Orchestrator", AnsweringOrchestrator)
+    monkeypatch.setattr(AnsweringOrchestrator, "started", [], raising=False)
+    (tmp_path / "p.jsonl").write_text("".join(json.dumps({"id": str(i), "prompt": f"{i}?"}) + "\n" for i in range(300)))
+    config = DrafterTrainingConfig.model_validate(
+        {
+            "data": [{"file": "p.jsonl"}],
+            "data_folder": tmp_path,
+            "out": tmp_path / "out",
+            "answers": "target",
+            "template": "raw",
+            "held_out": 0.1,
+            "engine": {"target": "toy"},
+        }
+    )
+    base = BaseFiles(tmp_path, toy_tokenizer(), "weights", 16, 64, torch.device("cpu"), torch.float32)
+    with closing(sequences_of(config, config.data[0], base, only_held_out=only_held_out)) as sequences:
+        read = list(islice(sequences, 100))
+    (orchestrator,) = AnsweringOrchestrator.started
+    assert orchestrator.is_closed
+    assert len(orchestrator.asked) == (len(read) if only_held_out else 128)
+    assert 10 < len(read) < 60 if only_held_out else len(read) == 100
+    assert all(one.is_held_out for one in read) is only_held_out
+    assert [str(one.token_ids[-1]) for one in read[:64]] == orchestrator.asked[:64][::-1]
 
 
 # ---- features

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from itertools import islice
 from pathlib import Path
 
@@ -36,8 +37,9 @@ def evaluate_heads(folders: Sequence[Path], config: DrafterTrainingConfig) -> No
     names = (Column(name, overflow="fold") for name in ("head", "file"))
     table = Table(*names, *(f"{depth} right" for depth in range(1, DEPTHS + 1)), "tau")
     for part in config.data:
-        held_out = (one for one in sequences_of(config, part, base) if one.is_held_out)
-        shards, _, texts = texts_of([[*islice(held_out, config.max_held_out)]], _features(config, base))
+        with closing(sequences_of(config, part, base, only_held_out=True)) as sequences:
+            held_out = [*islice(sequences, config.max_held_out)]
+        shards, _, texts = texts_of([held_out], _features(config, base))
         _check(texts, part.file)
         write_missing(shards, target, lambda _: None)
         for folder, head in zip(folders, heads, strict=True):

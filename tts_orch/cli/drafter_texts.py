@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, contextmanager
 from functools import partial
 from pathlib import Path
 
 from tts_orch.cli.signals import heed_signals
 from tts_orch.journal import Journal
-from tts_orch.records import Problem, SearchResult
+from tts_orch.records import Problem
 from tts_orch.tasks.problems import read_problems
 from tts_orch.training.base_model import BaseFiles
 from tts_orch.training.drafters.given_answers import Encoding, given_sequences, read_given_answers, shuffled
 from tts_orch.training.drafters.settings import DataPart, DrafterTrainingConfig
-from tts_orch.training.drafters.target_answers import answered_sequences, one_answer
+from tts_orch.training.drafters.target_answers import Answer, answered_sequences, one_answer
 from tts_orch.training.drafters.training_sequences import TrainingSequence
 from tts_orch.training.labelled_data import content_hash
 from tts_orch.training.process_rewards import settings_key
@@ -22,29 +22,41 @@ from tts_orch.training.process_rewards import settings_key
 __all__ = ["sequences_of"]
 
 
-def sequences_of(config: DrafterTrainingConfig, part: DataPart, base: BaseFiles) -> Iterator[TrainingSequence]:
-    """Return the texts of a file in the order that the seed fixes, as they are asked for.
+def sequences_of(
+    config: DrafterTrainingConfig, part: DataPart, base: BaseFiles, *, only_held_out: bool = False
+) -> Generator[TrainingSequence, None, None]:
+    """Yield the texts of a file in the order that the seed fixes, as they are asked for; close it when there are enough.
+
+    Args:
+        config: of the training.
+        part: names the file.
+        base: the target.
+        only_held_out: leave out what is trained on.
 
     Raises:
         OrchestratorError: the file is malformed, or the target cannot answer.
     """
     encoding = Encoding(base.tokenizer, config.template, min(config.max_length, base.max_tokens), config.held_out)
     path = config.data_folder / part.file
+
+    def is_wanted(problem: Problem) -> bool:
+        return not only_held_out or encoding.is_held_out(problem)
+
     if config.answers == "given":
-        given = read_given_answers(path, part.answer_field or config.answer_field)
-        return given_sequences(shuffled(given, config.seed), encoding)
-    folder = config.cache_folder / f"answers-{_answers_key(config, base, path)}"
-    folder.mkdir(exist_ok=True)
-    problems = shuffled(read_problems(path), config.seed)
-    return answered_sequences(problems, encoding, partial(_answer, config, folder))
+        answers = shuffled(read_given_answers(path, part.answer_field or config.answer_field), config.seed)
+        yield from given_sequences([one for one in answers if is_wanted(one.problem)], encoding)
+        return
+    problems = [one for one in shuffled(read_problems(path), config.seed) if is_wanted(one)]
+    with _answering(config, config.cache_folder / f"answers-{_answers_key(config, base, path)}") as answer:
+        yield from answered_sequences(problems, encoding, answer)
 
 
-def _answer(
-    config: DrafterTrainingConfig, folder: Path, problems: Sequence[Problem]
-) -> Generator[SearchResult, None, None]:
-    """Let the target answer prompts; what it said in an earlier training comes from the journal of the folder."""
+@contextmanager
+def _answering(config: DrafterTrainingConfig, folder: Path) -> Iterator[Answer]:
+    """Have the target at hand; what it said in an earlier training comes from the journal of the folder."""
     from tts_orch.orchestrator import Orchestrator  # loads Ray
 
+    folder.mkdir(parents=True, exist_ok=True)
     with ExitStack() as opened:
         journal = Journal(folder)
         opened.callback(journal.close)
@@ -52,7 +64,7 @@ def _answer(
             Orchestrator(engine=config.engine, workers=config.workers, address=config.address, template=config.template)
         )
         heed_signals()  # once more: Ray has set a handler of its own
-        yield from orchestrator.search_many(problems, one_answer, seed=config.seed, law=config.law, journal=journal)
+        yield partial(orchestrator.search_many, method=one_answer, seed=config.seed, law=config.law, journal=journal)
 
 
 def _answers_key(config: DrafterTrainingConfig, base: BaseFiles, path: Path) -> str:

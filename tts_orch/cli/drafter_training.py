@@ -77,10 +77,10 @@ def _train(config: DrafterTrainingConfig, parts: MixtureParts, on_progress: OnPr
 def _parts(config: DrafterTrainingConfig) -> MixtureParts:
     """Return the texts of every file; each must have some to train on, and there must be some to judge."""
     base = read_base_files(config.engine)
-    parts = [
-        choose_sequences(sequences_of(config, part, base), part.tokens, config.max_held_out, SEQUENCES_A_SHARD)
-        for part in config.data
-    ]
+    parts = []
+    for part in config.data:
+        with closing(sequences_of(config, part, base)) as texts:
+            parts.append(choose_sequences(texts, part.tokens, config.max_held_out, SEQUENCES_A_SHARD))
     for part, sequences in zip(config.data, parts, strict=True):
         n_tokens = n_training_tokens(sequences)
         if n_tokens < (part.tokens or 1):

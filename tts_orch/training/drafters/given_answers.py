@@ -54,6 +54,10 @@ class Encoding:
         """Return the tokens of a prompt."""
         return render(problem, self.tokenizer, self.template)
 
+    def is_held_out(self, problem: Problem) -> bool:
+        """Say whether a prompt is for the evaluation alone."""
+        return is_held_out(self.prompt(problem), self.held_out)
+
     def sequence(self, prompt: IntArray, answer: Sequence[int]) -> TrainingSequence:
         """Return prompt and answer as one sequence."""
         token_ids = np.concatenate([prompt, np.asarray(answer, np.int32)])[: self.max_length]
