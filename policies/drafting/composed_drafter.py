@@ -40,6 +40,7 @@ _PASS_MEMORY = 1 / 32
 @dataclass(slots=True)
 class _Trajectory:
     domain: str
+    is_noisy: bool  # whether the verifier's noise may choose its drafts
     chosen: Sequence[str] | None = None  # who drafts next, if that was asked for ahead of time
     drafts: TakenDrafts | None = None  # until they are verified
 
@@ -102,7 +103,7 @@ class ComposedDrafter:
             member.fork(source, target)
 
     def _begin(self, start: TrajectoryStart) -> None:
-        self._trajectories[start.trajectory] = _Trajectory(start.domain)
+        self._trajectories[start.trajectory] = _Trajectory(start.domain, start.is_keyed and start.law.temperature > 0)
         self._routing.start(start)
 
     def request(self, trajectories: Sequence[TrajectoryId]) -> None:
@@ -122,6 +123,7 @@ class ComposedDrafter:
             self._kinds,
             self._routing,
             trajectories,
+            [self._trajectories[trajectory].is_noisy for trajectory in trajectories],
             self._choose,
             self._keep,
             lambda n_nodes: self._pass_seconds,

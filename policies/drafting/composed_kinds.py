@@ -42,16 +42,20 @@ class ComposedKinds:
         ]
         self.priors: NDArray[np.float64] = np.concatenate(padded)
 
-    def composed(self, member: int, tree: DraftTree, rates: NDArray[np.float64]) -> DraftTree:
+    def composed(
+        self, member: int, tree: DraftTree, rates: NDArray[np.float64], *, is_noisy: bool = False
+    ) -> DraftTree:
         """Return a member's tree with kinds and sources of the composition.
 
         Nodes without a law of their own get a `log_q`: their acceptance rate stands for it, so that trees of members with and
-        without laws can be compared.
+        without laws can be compared. So do all nodes where the verifier's noise chose them: it may draw what the law alone
+        makes unlikely.
 
         Args:
             member: its number.
             tree: with its own kinds.
             rates: `[kinds]` acceptance rate of each kind of the composition.
+            is_noisy: whether the verifier's noise chose the nodes.
 
         Raises:
             ValueError: the tree was drawn for rejection verification; what has been drawn cannot be chosen from.
@@ -59,7 +63,7 @@ class ComposedKinds:
         if tree.laws is not None:
             raise ValueError("members of a composed drafter must draft deterministically under rejection verification")
         place = self._first_group[member], self._widths[member], self.priors.shape[1]
-        kind, source, log_q = _numbered(tree.kind, tree.source, tree.log_q, rates, member, place)
+        kind, source, log_q = _numbered(tree.kind, tree.source, tree.log_q, rates, member, place, is_noisy)
         return DraftTree(tree.token, tree.parent, tree.depth, tree.slot, log_q, source, kind)
 
     def own_rates(self, member: int, rates: NDArray[np.float64]) -> NDArray[np.float64]:
@@ -77,6 +81,7 @@ def _numbered(
     rates: NDArray[np.float64],
     member: int,
     place: tuple[int, int, int],
+    is_noisy: bool,
 ) -> tuple[IntArray, IntArray, FloatArray]:
     """Return kinds, sources and `log_q` of a member's nodes; `place` is its first group, and the widths of its own and all groups."""
     first_group, own_width, width = place
@@ -85,7 +90,7 @@ def _numbered(
     for node in range(1, len(kind)):
         kinds[node] = (first_group + kind[node] // own_width) * width + kind[node] % own_width
         sources[node] = SOURCES * member + source[node] % SOURCES
-        has_law = log_q[node] != 0
+        has_law = log_q[node] != 0 and not is_noisy
         log_probs[node] = min(log_q[node], np.float32(0)) if has_law else np.log(max(rates[kinds[node]], _LOWEST_RATE))
     return kinds, sources, log_probs
 

@@ -48,6 +48,7 @@ class ComposedSlots:
         kinds: of their nodes.
         routing: who drafts, and what becomes of the trees.
         trajectories: of the batch.
+        is_noisy: whether the verifier's noise may choose the nodes of each.
         choose: returns the members that draft for each of them, once a pass is priced.
         keep: is told what was drafted for each.
         pass_seconds: price of a pass where no cost curve is given.
@@ -58,6 +59,7 @@ class ComposedSlots:
     kinds: ComposedKinds
     routing: Routing
     trajectories: Sequence[TrajectoryId]
+    is_noisy: Sequence[bool]
     choose: Callable[[Sequence[TrajectoryId], PassSeconds], Sequence[Sequence[str]]]
     keep: Callable[[TrajectoryId, TakenDrafts], None]
     pass_seconds: PassSeconds
@@ -103,7 +105,8 @@ class ComposedSlots:
             trees = grow(asked.number, asked.source, asked.places, shares[asked.places])
             seconds = (asked.seconds + self.clock() - started) / len(asked.places)
             for place, tree in zip(asked.places, trees, strict=True):
-                drafts[place].trees[asked.name] = self.kinds.composed(asked.number, tree, rates)
+                is_noisy = self.is_noisy[place]
+                drafts[place].trees[asked.name] = self.kinds.composed(asked.number, tree, rates, is_noisy=is_noisy)
                 drafts[place].seconds[asked.name] = seconds
         return [self._combined(*one) for one in zip(self.trajectories, drafts, limits.tolist(), strict=True)]
 

@@ -98,9 +98,9 @@ class _Clock:
         return next(self._ticks)
 
 
-def _start(trajectory: str = "a", domain: str = "", drafter: str = "") -> TrajectoryStart:
-    tokens = np.array([9, _ROOT], np.int32)
-    return TrajectoryStart(trajectory, tokens, "scope", 1, SamplingParams(), True, domain, drafter)
+def _start(trajectory: str = "a", domain: str = "", temperature: float = 0.0) -> TrajectoryStart:
+    tokens, law = np.array([9, _ROOT], np.int32), SamplingParams(temperature=temperature)
+    return TrajectoryStart(trajectory, tokens, "scope", 1, law, True, domain)
 
 
 def _compose(members: dict[str, _Chain], routing: type[Routing] = ConfidenceRouting) -> ComposedDrafter:
@@ -158,6 +158,18 @@ def test_nodes_without_a_law_are_as_likely_as_their_kind() -> None:
     tree = replace(DraftTree.chain(0, [1, 2]), kind=np.array([0, 1, 0], np.int32))
     composed = kinds.composed(1, tree, kinds.priors.ravel())
     assert np.exp(composed.log_q) == pytest.approx([1.0, 0.6, 0.3])
+
+
+def test_nodes_that_noise_chose_are_as_likely_as_their_kind() -> None:
+    """The less likely token of the law is the one that the verifier is going to draw."""
+    members = {"sure": _Chain(1, probability=0.9), "right": _Chain(3, 4, probability=0.1)}
+    members["sure"].priors = np.array([0.2, 0.3, 0.4])
+    for temperature, token in ((0.0, 1), (0.8, 3)):
+        for routing in (ConfidenceRouting, MergedRouting):
+            drafter = _compose(members, routing)
+            drafter.start(_start(temperature=temperature))
+            (tree,) = drafter.slots(["a"]).grow([1])
+            assert tree.token.tolist() == [_ROOT, token]
 
 
 def test_drawn_drafts_are_refused() -> None:
