@@ -100,7 +100,7 @@ def _change_config(folder: Path, **changes: object) -> None:
         (lambda folder: _change_config(folder, target_weights_id="others"), "a target with other weights"),
         (lambda folder: _change_config(folder, target_tokenizer_id="another"), "a target with other tokenizer"),
         (lambda folder: _change_config(folder, vocab_size=50), "vocab_size is 50, the target has"),
-        (lambda folder: _change_config(folder, feature_layers=[7]), "not layers of this target"),
+        (lambda folder: _change_config(folder, feature_layers=[2]), "not layers of this target"),
     ],
 )
 def test_refuses_what_is_damaged_or_of_another_target(
@@ -214,6 +214,8 @@ def test_language_models_of_the_same_tokenizer_draft(tmp_path: Path) -> None:
     assert network.feature_layers == ()
     with pytest.raises(ConfigError, match="its tokenizer is not the target's"):
         load_network(tmp_path, replace(_facts(), tokenizer_id="another"))
+    with pytest.raises(ConfigError, match="knows 97 tokens, the target 98"):
+        load_network(tmp_path, replace(_facts(), vocab_size=98))
     (tmp_path / "model.safetensors").write_bytes(b"x")
     with pytest.raises(ConfigError, match=r"model\.safetensors: not a file of weights"):
         load_network(tmp_path, _facts())

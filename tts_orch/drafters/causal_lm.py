@@ -28,7 +28,7 @@ class CausalLM:
 
     Args:
         model: with plain attention, in evaluation mode on its device.
-        vocabulary_size: of the target.
+        vocabulary_size: of the target; the model has no fewer.
     """
 
     first_token = 0
@@ -36,7 +36,7 @@ class CausalLM:
 
     def __init__(self, model: PreTrainedModel, vocabulary_size: int) -> None:
         self._backbone = model.base_model
-        self.vocabulary_size = min(vocabulary_size, model.config.get_text_config().vocab_size)
+        self.vocabulary_size = vocabulary_size
         self._output_layer = OutputLayer(model)
         self.max_context = context_limit(model.config.get_text_config())
         self.device, self.dtype = model.device, model.dtype
@@ -64,7 +64,7 @@ def load_causal_lm(folder: Path, target: TargetFacts) -> CausalLM:
     """Load a language model from a folder of transformers, onto the target's device.
 
     Raises:
-        ConfigError: it cannot be read, or has another tokenizer than the target.
+        ConfigError: it cannot be read, has another tokenizer than the target, or no row for some of its tokens.
     """
     try:
         its_tokenizer = tokenizer_id(AutoTokenizer.from_pretrained(folder)) if target.tokenizer_id else ""
@@ -76,6 +76,11 @@ def load_causal_lm(folder: Path, target: TargetFacts) -> CausalLM:
         ) from None
     if its_tokenizer != target.tokenizer_id:
         raise ConfigError(f"{folder}: its tokenizer is not the target's; take a language model of the same family")
+    n_tokens = model.config.get_text_config().vocab_size
+    if n_tokens < target.vocab_size:
+        raise ConfigError(
+            f"{folder}: knows {n_tokens} tokens, the target {target.vocab_size}; take a language model of the same family"
+        )
     if target.is_bitwise:
         stabilise(model)
     return CausalLM(model.eval().requires_grad_(False), target.vocab_size)

@@ -90,7 +90,7 @@ def check_fits(folder: Path, config: HeadConfig, target: TargetFacts) -> None:
         raise ConfigError(
             f"{folder}: vocab_size is {config.vocab_size}, the target has {target.vocab_size} tokens; take a head of this target"
         )
-    if not all(-1 <= layer <= target.n_layers for layer in config.feature_layers):
+    if not all(-1 <= layer < target.n_layers for layer in config.feature_layers):
         raise ConfigError(f"{folder}: feature_layers {list(config.feature_layers)} are not layers of this target")
     for name, own, its in (
         ("weights", config.target_weights_id, target.weights_id),
