@@ -136,6 +136,10 @@ class DraftingConfig(Settings):
             raise ConfigError("drafters: drafter none drafts nothing; take drafter neural, or leave the drafters out")
         if self.routing is not None and len(self.members) < 2:
             raise ConfigError(f"routing: {self.routing} is between several drafters; give more, or leave it out")
+        if self.routing == "problem" and self.statistics_scope in ("task", "run"):
+            raise ConfigError(
+                "routing: problem needs statistics_scope problem; with a wider one, all problems would follow the first"
+            )
         for name, readers in _READ_BY.items():
             if self._is_changed(name) and not (len(self.members) > 1 and self.chosen_routing in readers):
                 raise ConfigError(f"{name}: only routings {', '.join(readers)} read it; take one, or leave it out")

@@ -46,3 +46,6 @@ def test_under_rejection_no_drafter_joins_one_that_draws() -> None:
     config = DraftingConfig(verification="rejection")
     with pytest.raises(ConfigError, match="stand drafts alone and draws at random; start a run with math"):
         with_member(FeatureReader(), config, "math", FeatureReader())
+    for settings in ({"drafter": "prompt_lookup"}, {"draft_sampling": "deterministic"}):
+        config = DraftingConfig(verification="rejection", **settings)
+        assert list(members(with_member(FeatureReader(), config, "math", FeatureReader()))) == [config.drafter, "math"]

@@ -58,6 +58,10 @@ MISTAKES = [
         {"drafters": ["math"], "routing": "problem", "routing_probe_every": 2},
         "routing_probe_every: only routings first",
     ),
+    (
+        {"drafters": ["math"], "routing": "problem", "statistics_scope": "run"},
+        "routing: problem needs statistics_scope problem",
+    ),
     ({"drafter_placement": "pooled"}, "drafter_placement: only trained drafters are pooled"),
     ({"drafters": ["math"], "draft_overlap": True}, "draft_overlap: only pooled drafters draft meanwhile"),
     ({"draft_depth": 17}, "draft_depth: input should be less than or equal to 16"),

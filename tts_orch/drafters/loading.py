@@ -100,10 +100,8 @@ def with_member(drafter: Drafter, config: DraftingConfig, name: str, member: Dra
 
     if isinstance(drafter, ComposedDrafter):
         members = dict(drafter.members)
-    elif config.verification == "rejection" and config.drafter != "neural":
-        raise ConfigError(
-            f"drafters: {config.drafter} drafts alone and draws at random; start a run with {name} beside it"
-        )
+    elif config.verification == "rejection" and config.drafter == "stand" and config.draft_sampling == "stochastic":
+        raise ConfigError(f"drafters: stand drafts alone and draws at random; start a run with {name} beside it")
     else:
         members = {config.members[0]: drafter}
     if member is not None:
