@@ -54,8 +54,8 @@ def test_problems_are_assigned_by_reports_and_never_wait(
     assert client._router is not None
     client._router.kill()
     started = time.monotonic()
-    assert loop.run(assigned()) == {""}
-    assert time.monotonic() - started < 10
+    while loop.run(assigned()) != {""}:  # what is killed may answer for a moment
+        assert time.monotonic() - started < 10
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     loop.run(client.close())
     loop.close()

@@ -112,7 +112,9 @@ def test_the_working_folder_is_empty_writable_and_gone_afterwards() -> None:
 @pytest.mark.parametrize("place", ["/tmp/outside-of-it", "/dev/shm/outside-of-it", "program.py", __file__])
 def test_files_outside_cannot_be_written(place: str) -> None:
     outcome = ran(f"import sys; open({place!r} if {place!r} != 'program.py' else sys.argv[0], 'a')")
-    assert "OSError" in outcome.errors or "PermissionError" in outcome.errors
+    assert any(
+        error in outcome.errors for error in ("OSError", "PermissionError", "FileNotFoundError")
+    )  # homes are hidden
 
 
 def test_the_environment_holds_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
