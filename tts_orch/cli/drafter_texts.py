@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from contextlib import ExitStack, contextmanager
-from functools import partial
+from collections.abc import Generator
 from pathlib import Path
 
-from tts_orch.cli.signals import heed_signals
-from tts_orch.journal import Journal
+from tts_orch.cli.training_samples import sampling
 from tts_orch.records import Problem
 from tts_orch.tasks.problems import read_problems
 from tts_orch.training.base_model import BaseFiles
 from tts_orch.training.drafters.given_answers import Encoding, given_sequences, read_given_answers, shuffled
 from tts_orch.training.drafters.settings import DataPart, DrafterTrainingConfig
-from tts_orch.training.drafters.target_answers import Answer, answered_sequences, one_answer
+from tts_orch.training.drafters.target_answers import answered_sequences, one_answer
 from tts_orch.training.drafters.training_sequences import TrainingSequence
 from tts_orch.training.labelled_data import content_hash
 from tts_orch.training.process_rewards import settings_key
@@ -47,24 +44,10 @@ def sequences_of(
         yield from given_sequences([one for one in answers if is_wanted(one.problem)], encoding)
         return
     problems = [one for one in shuffled(read_problems(path), config.seed) if is_wanted(one)]
-    with _answering(config, config.cache_folder / f"answers-{_answers_key(config, base, path)}") as answer:
-        yield from answered_sequences(problems, encoding, answer)
-
-
-@contextmanager
-def _answering(config: DrafterTrainingConfig, folder: Path) -> Iterator[Answer]:
-    """Have the target at hand; what it said in an earlier training comes from the journal of the folder."""
-    from tts_orch.orchestrator import Orchestrator  # loads Ray
-
+    folder = config.cache_folder / f"answers-{_answers_key(config, base, path)}"
     folder.mkdir(parents=True, exist_ok=True)
-    with ExitStack() as opened:
-        journal = Journal(folder)
-        opened.callback(journal.close)
-        orchestrator = opened.enter_context(
-            Orchestrator(engine=config.engine, workers=config.workers, address=config.address, template=config.template)
-        )
-        heed_signals()  # once more: Ray has set a handler of its own
-        yield partial(orchestrator.search_many, method=one_answer, seed=config.seed, law=config.law, journal=journal)
+    with sampling(config, folder) as generate:
+        yield from answered_sequences(problems, encoding, lambda some: generate(some, one_answer))
 
 
 def _answers_key(config: DrafterTrainingConfig, base: BaseFiles, path: Path) -> str:

@@ -12,8 +12,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from tts_orch.cli.signals import heed_signals
+from tts_orch.cli.training_samples import sampling
 from tts_orch.folder_lock import FolderLock
-from tts_orch.journal import Journal
 from tts_orch.records import Problem, SearchResult
 from tts_orch.run_folder import unusable
 from tts_orch.tasks.thinking import text_decoder, thinking_of
@@ -101,16 +101,8 @@ def _generate(
     config: RewardTrainingConfig, folder: Path, problems: Sequence[Problem], policy: Policy
 ) -> Generator[SearchResult, None, None]:
     """Run a policy over problems with the engine; what an earlier run sampled comes from the journal of the folder."""
-    from tts_orch.orchestrator import Orchestrator  # loads Ray
-
-    with ExitStack() as opened:
-        journal = Journal(folder)
-        opened.callback(journal.close)
-        orchestrator = opened.enter_context(
-            Orchestrator(engine=config.engine, workers=config.workers, address=config.address, template=config.template)
-        )
-        heed_signals()  # once more: Ray has set a handler of its own
-        yield from orchestrator.search_many(problems, policy, seed=config.seed, law=config.law, journal=journal)
+    with sampling(config, folder) as generate:
+        yield from generate(problems, policy)
 
 
 def _rollouts_key(config: RewardTrainingConfig, base: BaseFiles, path: Path) -> str:
