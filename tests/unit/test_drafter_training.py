@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing
@@ -111,7 +112,7 @@ class AnsweringOrchestrator:
     def __exit__(self, *_error: object) -> None:
         self.is_closed = True
 
-    def search_many(self, problems: Sequence[Problem], **_options: object) -> Iterator[SearchResult]:
+    def search_many(self, problems: Sequence[Problem], _policy: object, **_options: object) -> Iterator[SearchResult]:
         for problem in reversed(problems):
             self.asked.append(problem.id)
             answer = Candidate(problem.id, (0,), 0, (5, int(problem.id)), "", FinishReason.EOS)
@@ -419,6 +420,16 @@ def test_a_mistake_is_one_line(
     assert execute(["drafter", "train", *arguments]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert message in line
+
+
+def test_missing_plots_are_noticed_before_a_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    arguments = ["--data", "x.jsonl", "--target", "toy", "--out", str(tmp_path / "out")]
+    assert execute(["drafter", "train", *arguments]) == 2
+    assert "plots need matplotlib" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
 
 
 def test_texts_without_answers_to_learn_are_left_out(tmp_path: Path) -> None:

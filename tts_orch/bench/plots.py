@@ -10,28 +10,15 @@ from typing import Any, Final
 import numpy as np
 
 from tts_orch.bench.plan import Part
-from tts_orch.errors import ConfigError
+from tts_orch.figures import load_figures
 from tts_orch.json_lines import JsonObject
 
-__all__ = ["draw_plots", "load_figures"]
+__all__ = ["draw_plots"]
 
 Results = Mapping[Part, JsonObject]
 
 _MOST_COLUMNS: Final = 3
 _COLOURS: Final = 10
-
-
-def load_figures() -> Any:
-    """Return matplotlib's module of figures.
-
-    Raises:
-        ConfigError: matplotlib is not installed.
-    """
-    try:
-        import matplotlib.figure as figures  # loaded late: only this command needs it
-    except ImportError:
-        raise ConfigError("plots need matplotlib; install it with `pip install 'tts-orch[bench]'`") from None
-    return figures
 
 
 def draw_plots(results: Results, folder: Path) -> list[Path]:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from tts_orch.bench.methods import chosen_methods
 from tts_orch.bench.plan import ALTERNATING, BenchPlan, Part
-from tts_orch.bench.plots import load_figures
 from tts_orch.bench.results import ResultFolder
 from tts_orch.bench.workloads import RANDOM_TEXT, find_problems
 from tts_orch.errors import ConfigError
+from tts_orch.figures import load_figures
 from tts_orch.tasks.problems import read_problems
 
 __all__ = ["check_recordings", "check_settings"]

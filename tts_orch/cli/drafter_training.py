@@ -12,6 +12,7 @@ from tts_orch.cli.drafter_texts import sequences_of
 from tts_orch.cli.reward_training import progress_bars
 from tts_orch.cli.signals import heed_signals
 from tts_orch.errors import ConfigError
+from tts_orch.figures import load_figures
 from tts_orch.folder_lock import FolderLock
 from tts_orch.json_lines import read_json_lines
 from tts_orch.placement_config import ANYWHERE
@@ -35,6 +36,7 @@ def train_drafter(config: DrafterTrainingConfig) -> None:
         KeyboardInterrupt: stopped by SIGINT or SIGTERM; its message says how to go on.
     """
     heed_signals()
+    load_figures()  # before hours of training, not after them
     console = Console()
     config = _with_absolute_paths(config)
     with ExitStack() as opened:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tts_orch.errors import ConfigError
+from tts_orch.figures import load_figures
 from tts_orch.training.drafters.head_training import Report
 
 __all__ = ["draw_training"]
@@ -18,11 +18,7 @@ def draw_training(reports: Sequence[Report], file: Path) -> None:
     Raises:
         ConfigError: matplotlib is not installed.
     """
-    try:
-        import matplotlib.figure as figures  # loaded late: few need it
-    except ImportError:
-        raise ConfigError("plots need matplotlib; install it with `pip install 'tts-orch[bench]'`") from None
-    figure = figures.Figure(figsize=(10, 4), layout="constrained")
+    figure = load_figures().Figure(figsize=(10, 4), layout="constrained")
     losses, accuracies = figure.subplots(1, 2)
     steps = [report.step for report in reports]
     losses.plot(steps, [report.loss for report in reports])
