@@ -1,4 +1,7 @@
-"""Drafters in a pool change no token, whatever gets lost between a decoder and them."""
+"""Drafters in a pool change no token, under rejection not the law, whatever gets lost between a decoder and them.
+
+The statistical test is on fixed seeds; a correct decoder would fail it with probability 1e-3 on another set of seeds.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from functools import cache
 import pytest
 
 from tests.exactness.decoding import decode, new_decoder, prompt, request, toy_target
+from tests.exactness.joint_law import ERROR_RATE, joint_law, p_value, sample
 from tests.exactness.reference import Outcome
 from tests.neural_toys import toy_network, trained_network
 from tests.pooled import LocalTransport, pooled
@@ -69,6 +73,13 @@ def test_tokens_are_those_of_plain_decoding(kind: str, fault: str, overlap: bool
     assert decode(decoder, REQUESTS, pool.before_step) == plain()
     assert decoder.counters.accepted_nodes > 10, "drafts hardly took part"
     assert (decoder.statistics()["pool_failures"] > 0) == (fault in ("lost replies", "dead for a while"))
+
+
+def test_three_tokens_have_the_enumerated_law_under_rejection() -> None:
+    law = SamplingParams(temperature=0.7, top_k=4, max_new_tokens=3, logit_bias=((EOS_ID, -1e9),))
+    prompt_ids = prompt(12, seed=3)
+    samples = sample(pooled(Pool("head", "lost replies").transport), prompt_ids, law, ["scope"] * 800)
+    assert p_value(samples, joint_law(prompt_ids, law)) > ERROR_RATE
 
 
 def test_pooled_and_local_drafters_draft_together() -> None:
