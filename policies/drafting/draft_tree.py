@@ -275,7 +275,7 @@ class Drafter(Protocol):
         ...
 
     def fork(self, source: TrajectoryId, target: TrajectoryStart) -> None:
-        """Begin a trajectory that continues another one's committed tokens."""
+        """Begin a trajectory that continues another one's committed tokens; it is told all features anew."""
         ...
 
     def slots(self, trajectories: Sequence[TrajectoryId]) -> SlotSource:

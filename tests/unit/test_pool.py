@@ -364,13 +364,14 @@ def test_memory_for_features_is_bounded() -> None:
     assert new.n_nodes > 1
 
 
-def test_forks_know_what_their_source_was_told() -> None:
+def test_forks_are_told_features_anew() -> None:
     transport = LocalTransport(PoolHost({"math": FeatureReader()}))
     drafter = pooled(transport)
     verifier = Verifier(drafter)
     verifier.start("a", [5, 6, 7])
     [[tree]] = verifier.trees("a")
     drafter.fork("a", start("b", [5, 6, 7]))
+    drafter.observe_features("b", 0, features(0, 2))
     assert_equal(drafter.slots(["b"]).grow([N_NODES])[0], tree)
 
 

@@ -90,8 +90,8 @@ class PooledDrafter:
         self._told[start.trajectory] = ToldTrajectory(start)
 
     def fork(self, source: TrajectoryId, target: TrajectoryStart) -> None:
-        """Begin a trajectory that continues another one's committed tokens."""
-        self._told[target.trajectory] = self._told[source].fork(target)
+        """Begin a trajectory; its tokens and features are its own to send."""
+        self.start(target)
 
     def request(self, trajectories: Sequence[TrajectoryId]) -> None:
         """Ask for proposals that a later `slots` collects."""

@@ -59,13 +59,6 @@ class ToldTrajectory:
             self._kept.append(piece)
             self.kept_bytes += piece.nbytes
 
-    def fork(self, start: TrajectoryStart) -> ToldTrajectory:
-        """Return a trajectory of these committed tokens."""
-        forked = ToldTrajectory(start)
-        forked._kept, forked._n_features, forked.kept_bytes = list(self._kept), self._n_features, self.kept_bytes
-        forked.is_lost = self.is_lost or not self._has_all
-        return forked
-
     def news(self) -> TrajectoryNews:
         """Return what was not sent yet; it counts as sent from now on."""
         is_new = self._n_sent == 0
