@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -21,7 +22,9 @@ __all__ = ["tables"]
 
 _DRAWS: Final = 4000
 _COMPARED: Final = (
+    ("math", "chat"),
     ("math", "averaged"),
+    ("chat", "averaged"),
     ("confidence", "math"),
     ("confidence", "chat"),
     ("confidence", "mixed"),
@@ -30,7 +33,7 @@ _COMPARED: Final = (
     ("merged", "double"),
     ("concatenated", "merged"),
 )
-"""Pairs whose order the paper states, and what twice the data or twice the nodes give."""
+"""Pairs whose order the paper states, who is better at home, and what twice the data or twice the nodes give."""
 
 Problems = dict[str, JsonObject]
 
@@ -43,7 +46,7 @@ def tables(arguments: argparse.Namespace) -> None:
             cell = [one for one in results if (one["loss"], one["temperature"]) == (loss, temperature)]
             if cell:
                 print(f"### {loss}, T = {temperature:g}\n\n{_acceptance(cell)}\n{_differences(cell)}")
-                print(f"Share of steps by drafter, routed by confidence:\n\n{_choices(cell)}")
+                print(f"Who was chosen:\n\n{_choices(cell)}")
     for line in read_json_lines(arguments.out / SPEEDS):
         print(_speeds(line.values))
 
@@ -53,23 +56,26 @@ def _by_row(cell: Sequence[JsonObject]) -> dict[str, dict[str, JsonObject]]:
     rows: dict[str, dict[str, JsonObject]] = {}
     for result in cell:
         rows.setdefault(result["row"], {})[result["workload"]] = result
-    if {"math", "chat", "mixed"} <= rows.keys():
+    alone = {name: rows[name] for name in ("math", "chat", "mixed") if name in rows}
+    if len(alone) == 3:
         rows[HINDSIGHT] = {
-            workload: {"problems": _in_hindsight({name: rows[name][workload] for name in ("math", "chat", "mixed")})}
-            for workload in rows["math"]
-            if workload in rows["chat"] and workload in rows["mixed"]
+            workload: _in_hindsight({name: results[workload] for name, results in alone.items()})
+            for workload in alone["math"]
+            if all(workload in results for results in alone.values())
         }
     return rows
 
 
-def _in_hindsight(alone: Mapping[str, JsonObject]) -> Problems:
-    """Return, question by question, what the drafter that was surer did alone."""
-    chosen = {}
+def _in_hindsight(alone: Mapping[str, JsonObject]) -> JsonObject:
+    """Return, question by question, what the drafter that was surer did alone, and how often each was."""
+    problems, chosen = {}, Counter[str]()
     for problem in alone["math"]["problems"]:
         counts = {name: result["problems"][problem] for name, result in alone.items()}
         sure = {name: counts[name]["confidence"] / counts[name]["steps"] for name in ("math", "chat")}
-        chosen[problem] = counts[chosen_in_hindsight(sure, "mixed")]
-    return chosen
+        name = chosen_in_hindsight(sure, "mixed")
+        problems[problem] = counts[name]
+        chosen[name] += 1
+    return {"problems": problems, "chosen": chosen}
 
 
 def _acceptance(cell: Sequence[JsonObject]) -> str:
@@ -105,25 +111,32 @@ def _modelled(result: JsonObject) -> float:
 
 
 def _differences(cell: Sequence[JsonObject]) -> str:
-    """Return paired differences of tau over all problems, with bootstrap intervals."""
-    rows, lines = _by_row(cell), []
-    for better, worse in _COMPARED:
-        if better in rows and worse in rows and rows[better].keys() == rows[worse].keys():
-            mean, low, high = _difference(rows[better], rows[worse])
-            lines.append([f"{better} - {worse}", f"{mean:+.3f} [{low:+.3f}, {high:+.3f}]"])
-    return table(["difference of mean tau over workloads", "paired bootstrap over problems, 95 %"], lines)
+    """Return paired differences of tau, with 95 % bootstrap intervals over problems, by workload and of the mean."""
+    rows, workloads = _by_row(cell), list(dict.fromkeys(result["workload"] for result in cell))
+    parts = [*([workload] for workload in workloads), workloads]
+    lines: list[list[Cell]] = [
+        [f"{better} - {worse}", *(_difference(rows[better], rows[worse], part) for part in parts)]
+        for better, worse in _COMPARED
+        if better in rows and worse in rows
+    ]
+    return table(["difference of tau [95 %]", *workloads, "mean"], lines)
 
 
-def _difference(better: Mapping[str, JsonObject], worse: Mapping[str, JsonObject]) -> tuple[float, float, float]:
+def _difference(
+    better: Mapping[str, JsonObject], worse: Mapping[str, JsonObject], workloads: Sequence[str]
+) -> str | None:
+    """Return the difference of the mean tau over workloads with its interval, None where one was not measured."""
+    if not better.keys() & worse.keys() >= set(workloads):
+        return None
     generator = np.random.default_rng(0)
     draws, means = np.zeros(_DRAWS), 0.0
-    for workload, result in better.items():
-        ours, theirs = _columns(result["problems"]), _columns(worse[workload]["problems"])
+    for workload in workloads:
+        ours, theirs = _columns(better[workload]["problems"]), _columns(worse[workload]["problems"])
         places = generator.integers(len(ours), size=(_DRAWS, len(ours)))
         draws += _ratio(ours[places]) - _ratio(theirs[places])
         means += float(_ratio(ours) - _ratio(theirs))
-    low, high = np.quantile(draws / len(better), (0.025, 0.975))
-    return means / len(better), float(low), float(high)
+    low, high = np.quantile(draws / len(workloads), (0.025, 0.975))
+    return f"{means / len(workloads):+.3f} [{low:+.3f}, {high:+.3f}]"
 
 
 def _columns(problems: Problems) -> NDArray[np.float64]:
@@ -137,19 +150,21 @@ def _ratio(columns: NDArray[np.float64]) -> NDArray[np.float64]:
 
 
 def _choices(cell: Sequence[JsonObject]) -> str:
-    names = {row.name: row.heads for row in ROWS}
     lines = []
-    for result in cell:
-        if result["row"] in ("confidence", "confidence of three", "entropy"):
-            counts = np.zeros(len(names[result["row"]]))
-            for problem in result["problems"].values():
-                for member, n in problem["member_steps"].items():
-                    counts[int(member)] += n
-            shares = zip(names[result["row"]], counts / counts.sum(), strict=True)
-            lines.append(
-                [result["row"], result["workload"], ", ".join(f"{name} {share:.1%}" for name, share in shares)]
-            )
+    for row in ROWS:
+        for result in cell:
+            if result["row"] == row.name and row.settings.get("routing") in ("confidence", "entropy"):
+                chosen: Counter[str] = Counter()
+                for problem in result["problems"].values():
+                    chosen.update({row.heads[int(member)]: n for member, n in problem["member_steps"].items()})
+                lines.append([f"{row.name}, steps", result["workload"], _shares(chosen)])
+    for workload, result in _by_row(cell).get(HINDSIGHT, {}).items():
+        lines.append([f"{HINDSIGHT}, questions", workload, _shares(result["chosen"])])
     return table(["routing", "workload", "chosen"], lines)
+
+
+def _shares(chosen: Counter[str]) -> str:
+    return ", ".join(f"{name} {n / chosen.total():.1%}" for name, n in chosen.most_common())
 
 
 def _speeds(result: JsonObject) -> str:
