@@ -18,7 +18,7 @@ class DataPart(Settings):
     """One file of a mixture."""
 
     file: Path
-    """JSON lines of prompts or conversations, plain or .gz."""
+    """JSON lines, plain or .gz: prompts with answers, or problems as `tts-orch run` reads them where the target answers."""
     tokens: int | None = Field(None, ge=1)
     """Answer tokens to learn from, exactly; None takes all."""
     answer_field: str | None = None
