@@ -70,6 +70,13 @@ class ComposedDrafter:
         self._drafted_at: float | None = None
         self._pass_seconds = 0.0  # mean cost of a pass for each trajectory, drafting aside
 
+    def changed(self, members: Mapping[str, Drafter], routing: Routing) -> ComposedDrafter:
+        """Return a composition of other members, which goes on counting."""
+        other = ComposedDrafter(members, routing, self._clock)
+        other._counts = MemberCounts(list(members), self._counts.counters())
+        other._tallies = self._tallies
+        return other
+
     @property
     def priors(self) -> NDArray[np.float64]:
         """Acceptance rates to begin with, the members' below each other."""

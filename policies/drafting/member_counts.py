@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Final
 
 import numpy as np
@@ -21,10 +22,12 @@ class MemberCounts:
 
     Args:
         names: of the members, in order.
+        earlier: counters of other members, which these go on from.
     """
 
-    def __init__(self, names: Sequence[str]) -> None:
+    def __init__(self, names: Sequence[str], earlier: Mapping[str, float] = MappingProxyType({})) -> None:
         self._names = tuple(names)
+        self._earlier = dict(earlier)
         self._drafted = np.zeros(len(names), np.int64)
         self._accepted = np.zeros(len(names), np.int64)
 
@@ -38,8 +41,11 @@ class MemberCounts:
 
     def counters(self) -> dict[str, float]:
         """Return the counts by name, as `member_shares` reads them."""
-        drafted = {f"{_DRAFTED}{name}": float(n) for name, n in zip(self._names, self._drafted, strict=True)}
-        return drafted | {f"{_ACCEPTED}{name}": float(n) for name, n in zip(self._names, self._accepted, strict=True)}
+        counters = dict(self._earlier)
+        for kind, counts in ((_DRAFTED, self._drafted), (_ACCEPTED, self._accepted)):
+            for name, n in zip(self._names, counts.tolist(), strict=True):
+                counters[kind + name] = counters.get(kind + name, 0.0) + n
+        return counters
 
 
 def member_shares(counters: Mapping[str, float]) -> dict[str, dict[str, float]]:

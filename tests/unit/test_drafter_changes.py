@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from tests.pooled import FeatureReader
@@ -11,7 +12,8 @@ from tts_orch.config import DraftingConfig
 from tts_orch.drafters.loading import with_member
 from tts_orch.errors import ConfigError
 from tts_orch.policies.drafting.composed_drafter import ComposedDrafter
-from tts_orch.policies.drafting.draft_tree import Drafter
+from tts_orch.policies.drafting.draft_tree import Drafter, TrajectoryStart, VerifiedStep
+from tts_orch.records import SamplingParams
 
 
 def members(drafter: Drafter) -> dict[str, Drafter]:
@@ -35,6 +37,23 @@ def test_members_come_are_replaced_and_go(math_alone: DraftingConfig) -> None:
     assert members(with_member(one, math_alone, "unknown", None)) == {"chat": chat}
     with pytest.raises(ConfigError, match="chat is the only one"):
         with_member(one, math_alone, "chat", None)
+
+
+def test_what_was_counted_stays(math_alone: DraftingConfig) -> None:
+    both = with_member(FeatureReader(1, ()), math_alone, "chat", FeatureReader(2, ()))
+    both.start(
+        TrajectoryStart("a", np.array([5, 6], np.int32), "scope", 0, SamplingParams(temperature=0.0), domain="d")
+    )
+    (tree,) = both.slots(["a"]).grow([4])
+    node = tree.children[0][0]
+    committed = np.array([tree.token[node], 9], np.int32)
+    no_laws = np.zeros((tree.n_nodes, 1), np.int32), np.zeros((tree.n_nodes, 1), np.float32)
+    both.observe([VerifiedStep("a", tree, np.array([node], np.int32), committed, *no_laws)])
+    counted = both.statistics()
+    assert sum(counted.values()) == 4 + 1
+    one = with_member(both, math_alone, "chat", None)
+    assert one.statistics() == counted
+    assert {key for key, tally in one.take_report().tallies.items() if tally.steps} == {("d", "math"), ("d", "chat")}
 
 
 def test_an_ngram_drafter_stays_a_member_with_what_it_knows() -> None:

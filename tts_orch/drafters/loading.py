@@ -110,4 +110,7 @@ def with_member(drafter: Drafter, config: DraftingConfig, name: str, member: Dra
         members.pop(name, None)
     if not members:
         raise ConfigError(f"drafters: {name} is the only one; add another before it goes")
-    return ComposedDrafter(members, make_routing(config, list(members)))
+    routing = make_routing(config, list(members))
+    return (
+        drafter.changed(members, routing) if isinstance(drafter, ComposedDrafter) else ComposedDrafter(members, routing)
+    )
