@@ -121,7 +121,9 @@ class LiveDrafters:
     async def _put(self, name: str, folder: Path) -> None:
         folder = DraftingConfig(drafter="neural", drafters={name: folder}).drafters[name]
         async with self._changing:
+            before = None
             if self._keeper is not None:
+                before = self._keeper.folders.get(name)
                 change = DrafterChange(name, facts=await self._keeper.put(name, folder))
             else:
                 what = f"drafter {name}"
@@ -129,8 +131,8 @@ class LiveDrafters:
             try:
                 await self._tell(change)
             except ConfigError:
-                if self._keeper is not None and name not in self._trained:
-                    await self._keeper.remove(name)
+                if self._keeper is not None:
+                    await (self._keeper.remove(name) if before is None else self._keeper.put(name, before))
                 raise
             self._trained.add(name)
             if name not in self._members:

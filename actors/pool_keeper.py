@@ -76,6 +76,11 @@ class PoolKeeper:
         self._watching = asyncio.ensure_future(self._watch())
         return PoolLink(RayPoolTransport(self._name), facts)
 
+    @property
+    def folders(self) -> Mapping[str, Path]:
+        """Where its drafters come from, by name."""
+        return self._folders
+
     async def put(self, name: str, folder: Path) -> MemberFacts:
         """Add or replace a drafter, in later pools too.
 

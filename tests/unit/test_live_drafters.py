@@ -8,6 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from tts_orch.actors import live_drafters
@@ -15,6 +16,7 @@ from tts_orch.actors._drafter_change import DrafterChange
 from tts_orch.actors._event_loop import EventLoopThread
 from tts_orch.actors.live_drafters import LiveDrafters
 from tts_orch.config import EngineConfig
+from tts_orch.drafters.pool_messages import MemberFacts
 from tts_orch.errors import ConfigError
 
 
@@ -80,6 +82,37 @@ def test_a_change_that_is_refused_has_not_been(drafters: LiveDrafters, tmp_path:
         drafters.add("math", tmp_path)
     assert drafters.names == ("stand",)
     assert started(drafters, FakeVerifier()).told == []
+
+
+class FakeKeeper:
+    """Knows which drafters a pool has."""
+
+    def __init__(self, **folders: Path) -> None:
+        self.folders = folders
+
+    async def put(self, name: str, folder: Path) -> MemberFacts:
+        self.folders[name] = folder
+        return MemberFacts(np.zeros(1), ())
+
+    async def remove(self, name: str) -> None:
+        del self.folders[name]
+
+    async def close(self) -> None:
+        pass
+
+
+def test_a_pool_takes_back_what_is_refused(drafters: LiveDrafters, tmp_path: Path) -> None:
+    async def refuse(change: DrafterChange) -> None:
+        raise ConfigError("drafters: the new one reads hidden states")
+
+    keeper = FakeKeeper(math=tmp_path / "old")
+    drafters._keeper, drafters._trained = keeper, {"math"}  # type: ignore[assignment]
+    drafters.follow(refuse)
+    with pytest.raises(ConfigError, match="reads hidden states"):
+        drafters.replace("math", tmp_path)
+    with pytest.raises(ConfigError, match="reads hidden states"):
+        drafters.add("chat", tmp_path)
+    assert keeper.folders == {"math": tmp_path / "old"}
 
 
 @pytest.mark.parametrize("name", ["stand", "neural", "no name"])
