@@ -16,6 +16,7 @@ from tests.toys import save_toy
 from tts_orch.actors.engine_loading import Engine, load_engine
 from tts_orch.config import EngineConfig
 from tts_orch.drafters.checkpoint import save_head
+from tts_orch.drafters.loading import pool_loader
 from tts_orch.errors import ConfigError
 from tts_orch.policies.drafting.member_counts import member_shares
 from tts_orch.records import SamplingParams
@@ -70,3 +71,14 @@ def test_a_drafter_of_another_target_is_one_line(folder: Path, tmp_path: Path) -
     save_head(tmp_path, toy_head(toy_facts(torch.float32)))
     with pytest.raises(ConfigError, match="trained for a target with other weights"):
         engine(folder, drafters={"head": tmp_path})
+
+
+def test_a_pool_has_compiled_what_its_first_draft_calls(
+    folder: Path, drafters: dict[str, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = EngineConfig(target=str(folder), drafter="neural", drafters=drafters, kv_memory_gib=0.02, threads=1)
+    warmed: list[EngineConfig] = []
+    monkeypatch.setattr("tts_orch.policies.drafting.warm_up.warm_up", warmed.append)
+    load = pool_loader(config)
+    assert warmed == [config]
+    assert load(drafters["head"]).feature_layers == (-1,)

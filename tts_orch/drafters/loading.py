@@ -73,14 +73,17 @@ def trained_loader(config: DraftingConfig, target: Target) -> Callable[[Path], D
 
 
 def pool_loader(config: EngineConfig) -> Callable[[Path], Drafter]:
-    """Return what loads trained drafters in a process of their own.
+    """Return what loads trained drafters in a process of their own; all that they compile is compiled.
 
     Raises:
         TargetError: the target cannot be found, read or served.
     """
     from tts_orch.engine.target import load_target
+    from tts_orch.policies.drafting.warm_up import warm_up
 
-    return trained_loader(config, load_target(config))
+    target = load_target(config)
+    warm_up(config)  # else the first draft would take longer than anybody waits for it
+    return trained_loader(config, target)
 
 
 def with_member(drafter: Drafter, config: DraftingConfig, name: str, member: Drafter | None) -> Drafter:
