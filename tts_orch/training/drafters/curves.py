@@ -25,9 +25,10 @@ def draw_training(reports: Sequence[Report], file: Path) -> None:
     _label(losses, "loss of an answer token", None)
     for depth in range(len(reports[0].accuracy.acceptance)):
         shares = [report.accuracy.acceptance[depth] for report in reports]
-        accuracies.plot(steps, shares, label=f"{depth + 1} tokens")
-    _label(accuracies, "greedy drafts that are right, held-out texts", 0.0)
-    accuracies.legend(title=f"tau {reports[-1].accuracy.tau:.2f} at the end")
+        accuracies.plot(steps, shares, label=f"the first {depth + 1}" if depth else "the first")
+    _label(accuracies, "share of right drafts, held-out texts", 0.0)
+    title = f"tau {reports[-1].accuracy.tau:.2f} at the end"
+    accuracies.legend(title=title, loc="center left", bbox_to_anchor=(1.0, 0.5))
     figure.savefig(file, dpi=120)
 
 
