@@ -1,0 +1,74 @@
+"""`tts-orch drafter`: averages, and mistakes in one line."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.head_toys import new_head
+from tests.toys import save_toy
+from tts_orch.cli import execute
+from tts_orch.drafters.checkpoint import read_head, save_head
+from tts_orch.errors import ConfigError
+from tts_orch.training.drafters.averaging import averaged_head
+
+
+def test_an_average_has_the_mean_of_the_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    heads = [new_head(seed) for seed in range(2)]
+    for name, head in zip("ab", heads, strict=True):
+        (tmp_path / name).mkdir()
+        save_head(tmp_path / name, head)
+    places = [str(tmp_path / name) for name in "ab"]
+    assert execute(["drafter", "average", *places, "--out", str(tmp_path / "mean")]) == 0
+    mean = read_head(tmp_path / "mean").state_dict()
+    for name, weight in mean.items():
+        torch.testing.assert_close(weight, (heads[0].state_dict()[name] + heads[1].state_dict()[name]) / 2)
+    heads[1].config = replace(heads[1].config, target_weights_id="other")
+    save_head(tmp_path / "b", heads[1])
+    with pytest.raises(ConfigError, match="another target"):
+        averaged_head([tmp_path / "a", tmp_path / "b"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "data: missing"),
+        (["--data", "nowhere.jsonl"], "nowhere.jsonl: No such file"),
+        (["--data", "x.jsonl:many"], "'many' is no number of tokens"),
+        (["--data", "x.jsonl", "--answer-field", "text"], "no text in `text`"),
+        (["--data", "x.jsonl:500"], "x.jsonl has 0 answer tokens to learn from, not 500"),
+        (["--data", "x.jsonl", "--held-out", "0.00001"], "held_out: no text is left"),
+        (["--data", "x.jsonl", "--loss", "eagle3"], "'eagle3' is not one of"),
+    ],
+)
+def test_a_mistake_is_one_line(
+    arguments: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    save_toy(tmp_path / "toy")
+    Path("x.jsonl").write_text(json.dumps({"id": "a", "prompt": "1?", "answer": "a"}) + "\n")
+    held_out = [] if "--held-out" in arguments or "500" not in str(arguments) else ["--held-out", "0.999999"]
+    arguments = [*arguments, *held_out, "--target", "toy", "--out", "out"]
+    capsys.readouterr()  # the toy's own bars
+    assert execute(["drafter", "train", *arguments]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert message in line
+
+
+def test_missing_plots_are_noticed_before_a_training(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    arguments = ["--data", "x.jsonl", "--target", "toy", "--out", str(tmp_path / "out")]
+    assert execute(["drafter", "train", *arguments]) == 2
+    assert "plots need matplotlib" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
