@@ -23,6 +23,7 @@ from typing import Final
 from noise import machine
 from taps_parts.acceptance import acceptance
 from taps_parts.recordings import WORKLOADS
+from taps_parts.rows import ROWS
 from taps_parts.speed import speed
 from taps_parts.tables import tables
 
@@ -62,7 +63,8 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--target", default="smollm2", help="the target model (smollm2)")
     result.add_argument("--threads", type=int, help="of kernels and torch; all cores if not given")
     result.add_argument("--losses", nargs="+", default=["eagle2", "hass"], help="kinds of heads (eagle2 hass)")
-    result.add_argument("--rows", nargs="+", default=[], help="rows to measure (all)")
+    names = [row.name for row in ROWS]
+    result.add_argument("--rows", nargs="+", choices=names, default=names, metavar="ROW", help="rows to measure (all)")
     result.add_argument("--workloads", nargs="+", default=WORKLOADS, help=f"problem files ({' '.join(WORKLOADS)})")
     result.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0], help="sampling temperatures (0 1)")
     result.add_argument("--problems", type=int, default=20, help="problems of a workload (20)")

@@ -12,7 +12,7 @@ from typing import Final
 import torch
 
 from taps_parts.recordings import Workshop
-from taps_parts.rows import Row, drafting, rows_named
+from taps_parts.rows import ROWS, Row, drafting
 from tts_orch.drafters.loading import load_drafter
 from tts_orch.errors import RunFolderError
 from tts_orch.json_lines import JsonLinesFile, JsonObject, read_json_lines
@@ -68,8 +68,9 @@ def acceptance(arguments: argparse.Namespace) -> None:
         missing = [
             (loss, row)
             for loss in arguments.losses
-            for row in rows_named(arguments.rows)
-            if (temperature > 0 or not row.is_greedy)  # at temperature 0 all drafts are
+            for row in ROWS
+            if row.name in arguments.rows
+            and (temperature > 0 or not row.is_greedy)  # at temperature 0 all drafts are
             and (workload, temperature, loss, row.name) not in done
         ]
         features = workshop.features(recording) if missing else {}

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 from tts_orch.config import DraftingConfig
-from tts_orch.errors import ConfigError
 
-__all__ = ["HINDSIGHT", "ROWS", "Row", "drafting", "rows_named"]
+__all__ = ["HINDSIGHT", "ROWS", "Row", "drafting"]
 
 _PAIR: Final = ("math", "chat")
 HINDSIGHT: Final = "hindsight"
@@ -53,19 +52,6 @@ ROWS: Final = (
     Row("merged, greedy drafts", _PAIR, {"routing": "merged", "draft_sampling": "deterministic"}),
 )
 """The pair is the paper's; greedy drafts are its drafts too, the others look at the verifier's noise where there is any."""
-
-
-def rows_named(names: Sequence[str]) -> list[Row]:
-    """Return rows in the order of the tables, all for no names.
-
-    Raises:
-        ConfigError: there is no such row.
-    """
-    known = {row.name: row for row in ROWS}
-    for name in names:
-        if name not in known:
-            raise ConfigError(f"rows: no row {name!r}; there are {', '.join(known)}")
-    return [row for row in ROWS if not names or row.name in names]
 
 
 def drafting(row: Row, heads: Path, n_nodes: int, depth: int, width: int) -> DraftingConfig:
