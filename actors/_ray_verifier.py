@@ -14,7 +14,6 @@ from tts_orch.actors.cluster import Shares
 from tts_orch.actors.engine_loading import EngineFactory
 from tts_orch.actors.target_verifier import LogOpener, TargetVerifier, TargetVerifierCore, VerifierDescription
 from tts_orch.config import EngineConfig
-from tts_orch.errors import ClusterError, first_line
 from tts_orch.policies.routing.report import RoutingReport
 from tts_orch.records import Chunk, DecodeRequest
 
@@ -64,16 +63,8 @@ class RayVerifier:
         config = _sparing(shares.config, max(n_out_of_memory - 1, 0))
         actor = await TargetVerifier.create(place_within_s, shares.resources, config, make_engine, open_log)
         placed.set()
-        try:
-            return cls(actor, await actor.call(_LOAD_WITHIN_S, TargetVerifierCore.load))
-        except TimeoutError as error:
-            actor.kill()
-            raise ClusterError(
-                f"a worker did not load {config.target} ({first_line(error)}); see `ray logs`"
-            ) from error
-        except BaseException:
-            actor.kill()
-            raise
+        failure = f"a worker did not load {config.target}"
+        return cls(actor, await actor.load(_LOAD_WITHIN_S, failure, TargetVerifierCore.load))
 
     async def exchange(
         self, submit: Sequence[DecodeRequest], cancel: Sequence[str], acknowledged: int

@@ -18,7 +18,7 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tts_orch.actors._cluster_nodes import current_node, explain_pending
 from tts_orch.actors._failures import meaning
-from tts_orch.errors import PlacementError, WorkerLostError
+from tts_orch.errors import ClusterError, PlacementError, WorkerLostError, first_line
 
 __all__ = ["SHORT_SPIN", "Remote", "RemoteClass", "remote"]
 
@@ -87,6 +87,36 @@ class Remote(Generic[Core]):
         """Run a method in the health group, where it does not queue behind other calls; raises as `call` does."""
         remote_method = getattr(self._handle, method.__name__).options(concurrency_group=_HEALTH)
         return cast(Result, await self._await(deadline_s, remote_method, (), {}))
+
+    async def load(
+        self,
+        deadline_s: float,
+        failure: str,
+        method: Callable[Concatenate[Core, Parameters], Result],
+        *arguments: Parameters.args,
+        **keywords: Parameters.kwargs,
+    ) -> Result:
+        """Run the method without which an actor is of no use; where it fails the actor is ended.
+
+        Args:
+            deadline_s: seconds.
+            failure: what has not happened if the deadline passes.
+            method: of the actor.
+            arguments: of the method.
+            keywords: of the method.
+
+        Raises:
+            ClusterError: no reply within the deadline.
+            Exception: otherwise as `call` does.
+        """
+        try:
+            return await self.call(deadline_s, method, *arguments, **keywords)
+        except TimeoutError as error:
+            self.kill()
+            raise ClusterError(f"{failure} ({first_line(error)}); see `ray logs`") from error
+        except BaseException:
+            self.kill()
+            raise
 
     async def wait_ready(self, deadline_s: float) -> None:
         """Wait until the actor is placed and constructed; raises as `call` does."""

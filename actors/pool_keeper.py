@@ -125,14 +125,8 @@ class PoolKeeper:
     async def _hire(self) -> dict[str, MemberFacts]:
         pool = DrafterPool.named(self._name)
         actor = await pool.create(_PLACE_WITHIN_S, self._resources, self._config, self._make_loader)
-        try:
-            facts = await actor.call(_LOAD_WITHIN_S, DrafterPoolCore.load, self._folders)
-        except TimeoutError as error:
-            actor.kill()
-            raise ClusterError(f"the pool of drafters did not load ({first_line(error)}); see `ray logs`") from error
-        except BaseException:
-            actor.kill()
-            raise
+        failure = "the pool of drafters did not load"
+        facts = await actor.load(_LOAD_WITHIN_S, failure, DrafterPoolCore.load, self._folders)
         self._actor = actor
         return facts
 

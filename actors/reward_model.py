@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import Final, TypeAlias
 
 from tts_orch.actors._remote import SHORT_SPIN, Remote, remote
-from tts_orch.errors import ClusterError, first_line
 from tts_orch.reward_config import RewardConfig
 from tts_orch.rewards.base import RewardModel as HostedModel
 from tts_orch.rewards.base import Solution, StepScores
@@ -91,14 +90,8 @@ class RayRewardModel:
             WorkerLostError: it died while loading.
         """
         actor = await RewardModel.create(_PLACE_WITHIN_S, resources, config, make_model)
-        try:
-            return cls(actor, await actor.call(_LOAD_WITHIN_S, RewardModelCore.load), config.timeout_s)
-        except TimeoutError as error:
-            actor.kill()
-            raise ClusterError(f"the reward model did not load ({first_line(error)}); see `ray logs`") from error
-        except BaseException:
-            actor.kill()
-            raise
+        description = await actor.load(_LOAD_WITHIN_S, "the reward model did not load", RewardModelCore.load)
+        return cls(actor, description, config.timeout_s)
 
     async def score(self, solutions: Sequence[Solution]) -> list[StepScores]:
         """Return the scores of each solution.

@@ -23,7 +23,7 @@ from tts_orch.method_config import MethodConfig, ParticleFiltering
 from tts_orch.policies.search import find_policy
 from tts_orch.records import SearchResult
 from tts_orch.rewards.base import Solution, StepScores
-from tts_orch.rewards.own_scores import certainty_scores, likelihood_scores
+from tts_orch.rewards.own_scores import OwnScores, certainty_scores, likelihood_scores
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -103,13 +103,19 @@ def test_a_deadline_comes_although_the_tokens_are_spent() -> None:
     assert any(candidate.step_scores for candidate in result.candidates)
 
 
-@pytest.mark.parametrize("method", [METHOD, PARTICLES, BEST])
-def test_steps_are_scored_by_the_certainty_of_their_own_tokens(method: MethodConfig) -> None:
+def scored_by(own_scores: OwnScores, method: MethodConfig) -> SearchResult:
+    """Search with what the target says of its own tokens."""
+
     def services(controller: SearchController) -> SearchServices:
-        return replace(services_of(controller), own_scores=certainty_scores)
+        return replace(services_of(controller), own_scores=own_scores)
 
     plan = plan_of(method.n, policy=policy_of(method))
-    result = run(searched(PROBLEM, plan, LocalVerifier("a"), services=services))
+    return run(searched(PROBLEM, plan, LocalVerifier("a"), services=services))  # type: ignore[no-any-return]
+
+
+@pytest.mark.parametrize("method", [METHOD, PARTICLES, BEST])
+def test_steps_are_scored_by_the_certainty_of_their_own_tokens(method: MethodConfig) -> None:
+    result = scored_by(certainty_scores, method)
     assert result.answer is not None
     assert result.reward_tokens == 0
     for candidate in result.candidates:
@@ -122,11 +128,7 @@ def test_steps_are_scored_by_the_certainty_of_their_own_tokens(method: MethodCon
 
 @pytest.mark.parametrize("method", [METHOD, PARTICLES, BEST])
 def test_steps_are_scored_by_the_likelihood_of_all_tokens_up_to_their_end(method: MethodConfig) -> None:
-    def services(controller: SearchController) -> SearchServices:
-        return replace(services_of(controller), own_scores=likelihood_scores)
-
-    plan = plan_of(method.n, policy=policy_of(method))
-    result = run(searched(PROBLEM, plan, LocalVerifier("a"), services=services))
+    result = scored_by(likelihood_scores, method)
     assert result.answer is not None
     for candidate in result.candidates:
         likelihood = np.exp(-np.mean(candidate.token_ids))  # the toy's log-probabilities are minus its tokens

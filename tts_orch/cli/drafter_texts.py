@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from pathlib import Path
 
-from tts_orch.cli.training_samples import sampling
+from tts_orch.cli.training_samples import sampled_by, sampling
 from tts_orch.records import Problem
 from tts_orch.tasks.problems import read_problems
 from tts_orch.training.base_model import BaseFiles
@@ -51,12 +51,4 @@ def sequences_of(
 
 
 def _answers_key(config: DrafterTrainingConfig, base: BaseFiles, path: Path) -> str:
-    return settings_key(
-        prompts=content_hash(path),
-        target=base.weights_id,
-        dtype=base.dtype_name,
-        verification=config.engine.verification,
-        law=config.law.model_dump(),
-        template=config.template,
-        seed=config.seed,
-    )
+    return settings_key(prompts=content_hash(path), **sampled_by(config, base))

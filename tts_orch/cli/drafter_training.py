@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import ExitStack, closing
+from contextlib import closing
 
 from rich.console import Console
 from rich.table import Table
@@ -11,12 +11,11 @@ from rich.table import Table
 from tts_orch.cli.drafter_texts import sequences_of
 from tts_orch.cli.reward_training import progress_bars
 from tts_orch.cli.signals import heed_signals
+from tts_orch.cli.training_folder import training_folder
 from tts_orch.errors import ConfigError
 from tts_orch.figures import load_figures
-from tts_orch.folder_lock import FolderLock
 from tts_orch.json_lines import read_json_lines
 from tts_orch.placement_config import ANYWHERE
-from tts_orch.run_folder import unusable
 from tts_orch.training.base_model import read_base_files
 from tts_orch.training.drafters.curves import draw_training
 from tts_orch.training.drafters.feature_shards import SEQUENCES_A_SHARD
@@ -39,14 +38,9 @@ def train_drafter(config: DrafterTrainingConfig) -> None:
     load_figures()  # before hours of training, not after them
     console = Console()
     config = _with_absolute_paths(config)
-    with ExitStack() as opened:
-        _open(config, opened)
-        try:
-            with progress_bars(console) as on_progress:
-                parts = _parts(config)
-                _train(config, parts, on_progress)
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"interrupted; run the same command again to go on in {config.out}") from None
+    caches = config.out / "cache", config.cache_folder
+    with training_folder(config.out, *caches), progress_bars(console) as on_progress:
+        _train(config, _parts(config), on_progress)
     reports = [Report.from_json(line.values) for line in read_json_lines(config.out / REPORTS)]
     draw_training(reports, config.out / "training.png")
     console.print(_table(reports), f"\n{config.out}", sep="")
@@ -56,15 +50,6 @@ def _with_absolute_paths(config: DrafterTrainingConfig) -> DrafterTrainingConfig
     """Return the settings as processes with other working directories read them."""
     paths = {"out": config.out.absolute(), "cache": config.cache_folder.absolute()}
     return config.model_copy(update=paths)
-
-
-def _open(config: DrafterTrainingConfig, opened: ExitStack) -> None:
-    try:
-        for folder in (config.out / "cache", config.cache_folder):
-            folder.mkdir(parents=True, exist_ok=True)
-        opened.callback(FolderLock(config.out).release)
-    except OSError as error:
-        raise unusable(config.out, error) from None
 
 
 def _train(config: DrafterTrainingConfig, parts: MixtureParts, on_progress: OnProgress) -> None:

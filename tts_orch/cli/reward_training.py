@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 
@@ -12,10 +12,9 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 
 from tts_orch.cli.signals import heed_signals
-from tts_orch.cli.training_samples import sampling
-from tts_orch.folder_lock import FolderLock
+from tts_orch.cli.training_folder import training_folder
+from tts_orch.cli.training_samples import sampled_by, sampling
 from tts_orch.records import Problem, SearchResult
-from tts_orch.run_folder import unusable
 from tts_orch.tasks.thinking import text_decoder, thinking_of
 from tts_orch.training.base_model import BaseFiles, read_base_files
 from tts_orch.training.labelled_data import LabelledData, content_hash, given_data, rollout_data
@@ -41,24 +40,11 @@ def train_reward(config: RewardTrainingConfig) -> None:
     heed_signals()
     console = Console()
     cache = config.out / "cache"
-    with ExitStack() as opened:
-        _open(config.out, cache, opened)
-        try:
-            with progress_bars(console) as on_progress:
-                base = read_base_files(config.engine)
-                data = _data(config, base, cache, on_progress)
-                trained = train_process_head(config, data, base, cache, on_progress)
-        except KeyboardInterrupt:
-            raise KeyboardInterrupt(f"interrupted; run the same command again to go on in {config.out}") from None
+    with training_folder(config.out, cache), progress_bars(console) as on_progress:
+        base = read_base_files(config.engine)
+        data = _data(config, base, cache, on_progress)
+        trained = train_process_head(config, data, base, cache, on_progress)
     console.print(_table(trained), f"\n{config.out}", sep="")
-
-
-def _open(out: Path, cache: Path, opened: ExitStack) -> None:
-    try:
-        cache.mkdir(parents=True, exist_ok=True)
-        opened.callback(FolderLock(out).release)
-    except OSError as error:
-        raise unusable(out, error) from None
 
 
 def _data(config: RewardTrainingConfig, base: BaseFiles, cache: Path, on_progress: OnProgress) -> LabelledData:
@@ -108,14 +94,9 @@ def _generate(
 def _rollouts_key(config: RewardTrainingConfig, base: BaseFiles, path: Path) -> str:
     return settings_key(
         problems=content_hash(path),
-        target=base.weights_id,
-        dtype=base.dtype_name,
-        verification=config.engine.verification,
-        law=config.law.model_dump(),
         samples=config.rollout.model_dump(exclude={"estimate"}),
-        template=config.template,
         delimiters=config.delimiters,
-        seed=config.seed,
+        **sampled_by(config, base),
     )
 
 

@@ -5,15 +5,29 @@ from __future__ import annotations
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
 
 from tts_orch.cli.signals import heed_signals
 from tts_orch.journal import Journal
 from tts_orch.records import Problem, SearchResult
+from tts_orch.training.base_model import BaseFiles
 from tts_orch.training.drafters.settings import DrafterTrainingConfig
 from tts_orch.training.rollouts import Generate, Policy
 from tts_orch.training.settings import RewardTrainingConfig
 
-__all__ = ["sampling"]
+__all__ = ["sampled_by", "sampling"]
+
+
+def sampled_by(config: RewardTrainingConfig | DrafterTrainingConfig, base: BaseFiles) -> dict[str, Any]:
+    """Return what fixes the samples of any prompt, by name: part of the name of whatever is kept of them."""
+    return {
+        "target": base.weights_id,
+        "dtype": base.dtype_name,
+        "verification": config.engine.verification,
+        "law": config.law.model_dump(),
+        "template": config.template,
+        "seed": config.seed,
+    }
 
 
 @contextmanager
