@@ -1,0 +1,1 @@
+"""Draft vocabularies: which tokens of a target a draft head may propose."""
