@@ -78,12 +78,13 @@ class TestReplayer:
         """The drafter itself checks that it is told nothing else."""
         recorded = recording({str(p): of_problem for p, of_problem in enumerate(lengths)})
         drafter = RandomDrafter(VOCABULARY, [7, 8], seed=data.draw(st.integers(0, 99)))
-        order = data.draw(st.sampled_from(["one_by_one", "alternating"]))
+        order = data.draw(st.sampled_from(["one_by_one", "alternating", "together"]))
         passes = list(replay(recorded, drafter, FixedSize(12), lockstep=lockstep, order=order))  # type: ignore[arg-type]
         assert committed(passes) == {one.name: one.tokens.tolist() for one in recorded.trajectories}
         assert all(told.is_closed for told in drafter.told.values())
         assert all(len(steps) <= lockstep for steps in passes)
-        assert all(len({problem_and_index(name)[0] for name in of_pass}) == 1 for of_pass in names(passes))
+        if order != "together":
+            assert all(len({problem_and_index(name)[0] for name in of_pass}) == 1 for of_pass in names(passes))
 
     @pytest.mark.parametrize("prompt_length", [1, 4])
     def test_features_are_told_of_all_positions_but_the_root(self, prompt_length: int) -> None:
@@ -112,6 +113,11 @@ class TestReplayer:
         passes = list(replay(recorded, drafter, FixedSize(1), lockstep=2, order="alternating"))
         assert names(passes) == [["a/0", "a/1"], ["b/0", "b/1"], ["b/1"], ["a/2"]]
         assert drafter.closed_scopes == ["b", "a"]
+
+    def test_problems_are_replayed_together(self) -> None:
+        recorded = recording({"a": [1, 2], "b": [3]})
+        passes = list(replay(recorded, NoDrafts(), FixedSize(1), lockstep=2, order="together"))
+        assert names(passes) == [["a/0", "a/1"], ["a/1", "b/0"], ["b/0"], ["b/0"]]
 
     def test_a_prompt_is_told_once_a_scope_and_a_scope_closed_after_its_last_trajectory(self) -> None:
         recorded = recording({"a": [1, 2], "b": [1]}, prompt_length=4)

@@ -27,8 +27,9 @@ from tts_orch.replay.recording import RecordedTrajectory, Recording
 
 __all__ = ["FeaturesOf", "ProblemOrder", "ScopeOf", "replay"]
 
-ProblemOrder: TypeAlias = Literal["one_by_one", "alternating"]
-"""Whether a problem is replayed to its end before the next one begins, or problems take turns by `lockstep` trajectories."""
+ProblemOrder: TypeAlias = Literal["one_by_one", "alternating", "together"]
+"""Whether a problem is replayed to its end before the next one begins, problems take turns by `lockstep` trajectories, or the
+trajectories of all problems are one queue."""
 
 ScopeOf: TypeAlias = Callable[[RecordedTrajectory], str]
 
@@ -56,7 +57,8 @@ def replay(
         recording: what was decoded.
         drafter: who drafts and learns; new, or as an earlier replay left it.
         size: how many nodes are drafted.
-        lockstep: trajectories of one problem that are decoded together; when one ends the next one takes its place.
+        lockstep: trajectories that are decoded together, of one problem unless the order is `together`; when one ends the next
+            one takes its place.
         scope_of: which statistics a trajectory shares; a scope is closed after its last one.
         order: of the problems.
         features: hidden states of the drafter's layers, for a drafter that reads any.
@@ -77,6 +79,8 @@ def _queues(
     trajectories: Sequence[RecordedTrajectory], lockstep: int, order: ProblemOrder
 ) -> list[list[RecordedTrajectory]]:
     """Return what is decoded together, one queue after the other."""
+    if order == "together":
+        return [list(trajectories)]
     problems = [list(group) for _, group in groupby(trajectories, _problem)]
     if order == "one_by_one":
         return problems
