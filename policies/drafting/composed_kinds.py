@@ -48,8 +48,8 @@ class ComposedKinds:
         """Return a member's tree with kinds and sources of the composition.
 
         Nodes without a law of their own get a `log_q`: their acceptance rate stands for it, so that trees of members with and
-        without laws can be compared. So do all nodes where the verifier's noise chose them: it may draw what the law alone
-        makes unlikely.
+        without laws can be compared. Where the verifier's noise chose the nodes, that rate is what all of them promise, since it
+        was learned from nodes that were chosen so; how sure a member is of a text its law says all the same.
 
         Args:
             member: its number.
@@ -63,8 +63,9 @@ class ComposedKinds:
         if tree.laws is not None:
             raise ValueError("members of a composed drafter must draft deterministically under rejection verification")
         place = self._first_group[member], self._widths[member], self.priors.shape[1]
-        kind, source, log_q = _numbered(tree.kind, tree.source, tree.log_q, rates, member, place, is_noisy)
-        return DraftTree(tree.token, tree.parent, tree.depth, tree.slot, log_q, source, kind)
+        kind, source, log_q, log_rate = _numbered(tree.kind, tree.source, tree.log_q, rates, member, place)
+        log_promise = log_rate if is_noisy else None
+        return DraftTree(tree.token, tree.parent, tree.depth, tree.slot, log_q, source, kind, log_promise=log_promise)
 
     def own_rates(self, member: int, rates: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return `[kinds]` of a member from those of the composition."""
@@ -81,18 +82,26 @@ def _numbered(
     rates: NDArray[np.float64],
     member: int,
     place: tuple[int, int, int],
-    is_noisy: bool,
-) -> tuple[IntArray, IntArray, FloatArray]:
-    """Return kinds, sources and `log_q` of a member's nodes; `place` is its first group, and the widths of its own and all groups."""
+) -> tuple[IntArray, IntArray, FloatArray, FloatArray]:
+    """Return kinds, sources, `log_q` and log-rates of a member's nodes.
+
+    Args:
+        kind: its own,
+        source: its own,
+        log_q: and its own, 0 where it has no law.
+        rates: by kind of the composition.
+        member: its number.
+        place: its first group, and the widths of its own and of all groups.
+    """
     first_group, own_width, width = place
     kinds, sources = np.zeros(len(kind), np.int32), np.zeros(len(kind), np.int32)
-    log_probs = np.zeros(len(kind), np.float32)
+    log_probs, log_rates = np.zeros(len(kind), np.float32), np.zeros(len(kind), np.float32)
     for node in range(1, len(kind)):
         kinds[node] = (first_group + kind[node] // own_width) * width + kind[node] % own_width
         sources[node] = SOURCES * member + source[node] % SOURCES
-        has_law = log_q[node] != 0 and not is_noisy
-        log_probs[node] = min(log_q[node], np.float32(0)) if has_law else np.log(max(rates[kinds[node]], _LOWEST_RATE))
-    return kinds, sources, log_probs
+        log_rates[node] = np.log(max(rates[kinds[node]], _LOWEST_RATE))
+        log_probs[node] = min(log_q[node], np.float32(0)) if log_q[node] != 0 else log_rates[node]
+    return kinds, sources, log_probs, log_rates
 
 
 def member_of_source(source: int) -> int:

@@ -74,6 +74,8 @@ class DraftTree:
         source: `[n]` which part of the drafter proposed the node (n-gram: the order that hit); 0 for the root.
         kind: `[n]` which of the drafter's `priors` tells how likely the node is accepted once its parent is; 0 for the root.
         laws: where stochastic nodes come from; only rejection verification reads it, None if all are deterministic.
+        log_promise: `[n]` log-probability that the verifier draws the token after the node's parent, as far as is known; 0 for the
+            root, None where `log_q` tells it. The verifier's noise may draw what a law makes unlikely.
     """
 
     token: IntArray
@@ -84,6 +86,7 @@ class DraftTree:
     source: IntArray
     kind: IntArray
     laws: DraftLaws | None = None
+    log_promise: FloatArray | None = None
 
     @property
     def n_nodes(self) -> int:
@@ -139,6 +142,7 @@ class DraftTree:
             source=self.source[keep],
             kind=self.kind[keep],
             laws=laws,
+            log_promise=None if self.log_promise is None else self.log_promise[keep],
         )
 
     def path(self, node: int) -> list[int]:

@@ -1,7 +1,9 @@
 """How sure a drafter is of its tree, by the law it drew or took the nodes from.
 
 Source: arXiv 2603.27027: confidence is the mean probability of the nodes given the root; entropy that of the laws they come
-from. Ours: a tree holds its candidates' share of a law and not the rest, which counts as one more candidate.
+from. Ours: a tree holds its candidates' share of a law and not the rest, which counts as one more candidate; and of nodes that
+the verifier's noise chose it is still the law's probability that counts. The noise lifts unlikely tokens in every tree alike, so
+what it makes of them tells drafters apart far worse than how often it found their law's likely ones.
 """
 
 from __future__ import annotations
@@ -15,12 +17,12 @@ from numpy.typing import NDArray
 from tts_orch.policies.drafting.draft_tree import DraftTree
 from tts_orch.records import FloatArray, IntArray
 
-__all__ = ["confidence", "mean_entropy", "path_log_probs"]
+__all__ = ["confidence", "mean_entropy", "path_log_promises"]
 
 
-def path_log_probs(tree: DraftTree) -> NDArray[np.float64]:
-    """Return `[n]` log-probability of each node given the root: the sum of `log_q` along its path."""
-    return _path_sums(tree.log_q, tree.parent)
+def path_log_promises(tree: DraftTree) -> NDArray[np.float64]:
+    """Return `[n]` log-probability that the verifier gets to each node: the sum of what the nodes of its path promise."""
+    return _path_sums(tree.log_q if tree.log_promise is None else tree.log_promise, tree.parent)
 
 
 def confidence(tree: DraftTree) -> float:

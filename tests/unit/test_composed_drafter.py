@@ -160,16 +160,32 @@ def test_nodes_without_a_law_are_as_likely_as_their_kind() -> None:
     assert np.exp(composed.log_q) == pytest.approx([1.0, 0.6, 0.3])
 
 
-def test_nodes_that_noise_chose_are_as_likely_as_their_kind() -> None:
+def test_nodes_that_noise_chose_promise_what_their_kind_does_and_the_law_says_who_is_sure() -> None:
     """The less likely token of the law is the one that the verifier is going to draw."""
     members = {"sure": _Chain(1, probability=0.9), "right": _Chain(3, 4, probability=0.1)}
     members["sure"].priors = np.array([0.2, 0.3, 0.4])
-    for temperature, token in ((0.0, 1), (0.8, 3)):
-        for routing in (ConfidenceRouting, MergedRouting):
-            drafter = _compose(members, routing)
-            drafter.start(_start(temperature=temperature))
-            (tree,) = drafter.slots(["a"]).grow([1])
-            assert tree.token.tolist() == [_ROOT, token]
+    for temperature, routing, token in (
+        (0.0, ConfidenceRouting, 1),
+        (0.0, MergedRouting, 1),
+        (0.8, ConfidenceRouting, 1),
+        (0.8, MergedRouting, 3),
+    ):
+        drafter = _compose(members, routing)
+        drafter.start(_start(temperature=temperature))
+        (tree,) = drafter.slots(["a"]).grow([1])
+        assert tree.token.tolist() == [_ROOT, token]
+
+
+def test_a_node_without_a_law_is_as_likely_under_noise_as_without() -> None:
+    kinds = ComposedKinds([np.array([0.3, 0.6])])
+    tree = replace(DraftTree.chain(0, [1, 2]), kind=np.array([0, 1, 0], np.int32))
+    composed = kinds.composed(0, tree, kinds.priors.ravel(), is_noisy=True)
+    assert composed.log_promise is not None
+    assert np.exp(composed.log_promise) == pytest.approx([1.0, 0.6, 0.3])
+    np.testing.assert_array_equal(composed.log_q, composed.log_promise)
+    kept = composed.subtree(np.array([True, True, False])).log_promise
+    assert kept is not None
+    assert kept.tolist() == composed.log_promise[:2].tolist()
 
 
 def test_drawn_drafts_are_refused() -> None:

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tests.strategies import draft_trees
 from tts_orch.policies.drafting.draft_tree import DraftTree
 from tts_orch.policies.routing.merged_tree import merged_tree
-from tts_orch.policies.routing.tree_confidence import path_log_probs
+from tts_orch.policies.routing.tree_confidence import path_log_promises
 
 _ROOT = 3
 _Prefix = tuple[int, ...]
@@ -38,7 +38,7 @@ def _scores(trees: Sequence[DraftTree]) -> Mapping[_Prefix, float]:
     """The best score of every prefix."""
     best: dict[_Prefix, float] = {}
     for tree in trees:
-        for prefix, score in zip(_prefixes(tree), path_log_probs(tree), strict=True):
+        for prefix, score in zip(_prefixes(tree), path_log_promises(tree), strict=True):
             best[prefix] = max(best.get(prefix, -np.inf), score)
     return best
 
@@ -82,7 +82,7 @@ def test_an_equal_budget_keeps_the_best_prefixes(trees: list[DraftTree], n_nodes
     assert _prefixes(merged) == ranking
     dropped = [score for prefix, score in scores.items() if prefix not in ranking]
     assert max(dropped, default=-np.inf) <= min(scores[prefix] for prefix in ranking)
-    assert path_log_probs(merged) == pytest.approx([scores[prefix] for prefix in _prefixes(merged)])
+    assert path_log_promises(merged) == pytest.approx([scores[prefix] for prefix in _prefixes(merged)])
 
 
 @settings(deadline=None)
@@ -90,7 +90,7 @@ def test_an_equal_budget_keeps_the_best_prefixes(trees: list[DraftTree], n_nodes
 def test_the_order_of_the_trees_does_not_matter(trees: list[DraftTree], n_nodes: int) -> None:
     one, other = merged_tree(trees, n_nodes), merged_tree(trees[::-1], n_nodes)
     assert _prefixes(one) == _prefixes(other)
-    np.testing.assert_array_equal(one.log_q, other.log_q)
+    np.testing.assert_array_equal(one.log_promise, other.log_promise)
 
 
 @settings(deadline=None)
@@ -101,10 +101,22 @@ def test_a_node_is_known_by_the_first_tree_with_its_best_score(trees: list[Draft
         kinds = [
             own
             for tree in trees
-            for at, score, own in zip(_prefixes(tree), path_log_probs(tree), tree.kind, strict=True)
+            for at, score, own in zip(_prefixes(tree), path_log_promises(tree), tree.kind, strict=True)
             if at == prefix and score == scores[prefix]
         ]
         assert kind == kinds[0]
+
+
+def test_what_is_promised_decides_and_the_law_is_kept() -> None:
+    likely = replace(DraftTree.chain(_ROOT, [7]), log_q=np.log([1.0, 0.9]).astype(np.float32))
+    right = replace(DraftTree.chain(_ROOT, [8]), log_q=np.log([1.0, 0.2]).astype(np.float32))
+    right = replace(right, log_promise=np.log([1.0, 0.8]).astype(np.float32))
+    likely = replace(likely, log_promise=np.log([1.0, 0.5]).astype(np.float32))
+    merged = merged_tree([likely, right])
+    assert merged.log_promise is not None
+    assert merged.token.tolist() == [_ROOT, 8, 7]
+    assert np.exp(merged.log_q) == pytest.approx([1.0, 0.2, 0.9])
+    assert np.exp(merged.log_promise) == pytest.approx([1.0, 0.8, 0.5])
 
 
 def test_two_chains_share_their_beginning() -> None:

@@ -28,7 +28,7 @@ from tts_orch.policies.routing.problem import ProblemRouting
 from tts_orch.policies.routing.registry import make_routing
 from tts_orch.policies.routing.report import MemberTally, RoutingReport
 from tts_orch.policies.routing.routing import Routing, StepOutcome
-from tts_orch.policies.routing.tree_confidence import confidence, mean_entropy, path_log_probs
+from tts_orch.policies.routing.tree_confidence import confidence, mean_entropy, path_log_promises
 from tts_orch.records import SamplingParams
 
 _PAIR = ("math", "chat")
@@ -59,7 +59,7 @@ def test_confidence_is_the_mean_probability_of_the_nodes() -> None:
         parent=np.array([-1, 0, 1, 0], np.int32),
         log_q=np.log([1.0, 0.5, 0.4, 0.2]).astype(np.float32),
     )
-    assert np.exp(path_log_probs(tree)) == pytest.approx([1.0, 0.5, 0.2, 0.2])
+    assert np.exp(path_log_promises(tree)) == pytest.approx([1.0, 0.5, 0.2, 0.2])
     assert confidence(tree) == pytest.approx(0.3)
     assert confidence(DraftTree.root_only(0)) == 0.0
 
