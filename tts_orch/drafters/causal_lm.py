@@ -17,6 +17,7 @@ from tts_orch.engine.model_options import context_limit
 from tts_orch.engine.output_layer import OutputLayer
 from tts_orch.engine.stable import stabilise
 from tts_orch.errors import ConfigError, first_line
+from tts_orch.vocabulary.draft_vocabulary import DraftVocabulary
 
 __all__ = ["CausalLM", "load_causal_lm"]
 
@@ -33,6 +34,7 @@ class CausalLM:
 
     first_token = 0
     feature_layers: tuple[int, ...] = ()
+    vocabulary: DraftVocabulary | None = None
 
     def __init__(self, model: PreTrainedModel, vocabulary_size: int) -> None:
         self._backbone = model.base_model
@@ -42,6 +44,10 @@ class CausalLM:
         self.device, self.dtype = model.device, model.dtype
         names = inspect.signature(self._backbone.forward).parameters
         self._cache_name = "cache" if "cache" in names else "past_key_values"  # newer and older transformers
+
+    def project(self, features: Tensor) -> Tensor:
+        """Return what is never asked for: it reads no features (`HeadNetwork`)."""
+        return features
 
     def read(
         self, token_ids: Tensor, features: Tensor | None, positions: Tensor, mask: Tensor, past: Layers

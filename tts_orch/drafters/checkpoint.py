@@ -15,12 +15,13 @@ from safetensors.torch import load_file, save
 
 from tts_orch.atomic_file import write_atomically
 from tts_orch.drafters.causal_lm import load_causal_lm
+from tts_orch.drafters.draft_heads import DraftHead, new_head
 from tts_orch.drafters.draft_network import HeadNetwork
-from tts_orch.drafters.eagle_head import EagleHead
-from tts_orch.drafters.eagle_network import EagleNetwork
+from tts_orch.drafters.eagle_network import head_network
 from tts_orch.drafters.head_config import HeadConfig
 from tts_orch.drafters.public_checkpoints import is_public_head, read_public_head
 from tts_orch.drafters.target_facts import TargetFacts
+from tts_orch.drafters.vocabulary_maps import map_weights, take_vocabulary
 from tts_orch.errors import ConfigError, first_line
 
 __all__ = ["load_network", "read_head", "save_head"]
@@ -36,37 +37,37 @@ def load_network(folder: Path, target: TargetFacts) -> HeadNetwork:
         ConfigError: there is none, it is damaged, or it is for another target.
     """
     config = _read_config(folder)
-    if config.get("architecture") == "eagle":
+    if "architecture" in config:
         head = read_head(folder)
     elif is_public_head(folder):
         head = read_public_head(folder, config, target)
     else:
         return load_causal_lm(folder, target)
     check_fits(folder, head.config, target)
-    return EagleNetwork(head, target)
+    return head_network(head, target)
 
 
-def save_head(folder: Path, head: EagleHead) -> None:
+def save_head(folder: Path, head: DraftHead) -> None:
     """Write a head into an existing folder, its configuration last.
 
     Raises:
         RunError: the folder cannot be written.
     """
     weights = {name: weight.detach().cpu().contiguous() for name, weight in head.state_dict().items()}
-    write_atomically(folder / _WEIGHTS, save(weights))
+    write_atomically(folder / _WEIGHTS, save({**weights, **map_weights(head.vocabulary)}))
     write_atomically(folder / _CONFIG, json.dumps(head.config.to_json(), indent=2) + "\n")
 
 
-def read_head(folder: Path) -> EagleHead:
+def read_head(folder: Path) -> DraftHead:
     """Read a head that `save_head` wrote, on the CPU.
 
     Raises:
-        ConfigError: there is none, or it is damaged.
+        ConfigError: there is none, it is damaged, or the maps of its vocabulary disagree.
     """
     config = HeadConfig.from_json(_read_config(folder), str(folder / _CONFIG))
     try:
         weights = load_file(folder / _WEIGHTS)
-        head = EagleHead(config)
+        head = new_head(config, take_vocabulary(weights, config, folder / _WEIGHTS))
         head.load_state_dict(weights, assign=True)
     except (OSError, RuntimeError, SafetensorError) as error:
         raise ConfigError(
@@ -82,9 +83,9 @@ def check_fits(folder: Path, config: HeadConfig, target: TargetFacts) -> None:
         ConfigError: says what differs.
     """
     rows = len(target.embedding)
-    if config.hidden_size != target.hidden_size:
+    if config.feature_size != target.hidden_size:
         raise ConfigError(
-            f"{folder}: hidden_size is {config.hidden_size}, the target's {target.hidden_size}; take a head of this target"
+            f"{folder}: hidden_size is {config.feature_size}, the target's {target.hidden_size}; take a head of this target"
         )
     if not target.vocab_size <= config.vocab_size <= rows:
         raise ConfigError(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Protocol, TypeAlias
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from tts_orch.engine.laws import raw_statistics
 from tts_orch.records import FloatArray, IntArray
+from tts_orch.vocabulary.draft_vocabulary import DraftVocabulary
 
 __all__ = ["HeadNetwork", "Layers", "likeliest"]
 
@@ -21,7 +23,8 @@ class HeadNetwork(Protocol):
 
     Attributes:
         feature_layers: hidden states of the target that it reads, see `Drafter.feature_layers`.
-        vocabulary_size: ids that it may propose are below it.
+        vocabulary: tokens of the columns of its logits; None where these are the first of the target's.
+        vocabulary_size: columns of its logits.
         max_context: longest trajectory, in tokens, that it continues.
         first_token: of a trajectory that has a row; 1 where a row reads a token together with the feature before it.
         device: and
@@ -29,11 +32,16 @@ class HeadNetwork(Protocol):
     """
 
     feature_layers: tuple[int, ...]
+    vocabulary: DraftVocabulary | None
     vocabulary_size: int
     max_context: int
     first_token: int
     device: torch.device
     dtype: torch.dtype
+
+    def project(self, features: Tensor) -> Tensor:
+        """Return `[..., d]` what rows read of the target's hidden states `[..., feature layers * target's d]`."""
+        ...
 
     def read(
         self, token_ids: Tensor, features: Tensor | None, positions: Tensor, mask: Tensor, past: Layers
@@ -42,8 +50,8 @@ class HeadNetwork(Protocol):
 
         Args:
             token_ids: `[B, T]`.
-            features: `[B, T, d]` of the position before each token: the target's, or for drafts what the row before it
-                returned; None for a network without features.
+            features: `[B, T, d]` of the position before each token: the target's, projected, or for drafts what the row
+                before it returned; None for a network without features.
             positions: `[B, T]` numbers of the rows, counted from 0 for a trajectory's first.
             mask: `[B, 1, T, S]`, true where a row reads a key, those of `past` first; each row reads one at least.
             past: keys and values to begin with.
@@ -59,6 +67,8 @@ class HeadNetwork(Protocol):
 
 
 def likeliest(network: HeadNetwork, states: Tensor, n: int) -> tuple[IntArray, FloatArray]:
-    """Return `[R, n]` ids and log-probabilities of the likeliest tokens behind rows, the likeliest first."""
+    """Return `[R, n]` tokens of the target and log-probabilities of the likeliest ones behind rows, the likeliest first."""
     statistics = raw_statistics(network.logits(states), n)
-    return statistics.top_ids, statistics.top_log_probs
+    if network.vocabulary is None:
+        return statistics.top_ids, statistics.top_log_probs
+    return network.vocabulary.ids[statistics.top_ids].astype(np.int32), statistics.top_log_probs

@@ -8,19 +8,14 @@ Sources: arXiv 2401.15077, 2406.16858, 2408.15766.
 
 from __future__ import annotations
 
-from typing import TypeAlias
-
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
-from transformers.activations import ACT2FN
 
 from tts_orch.drafters.head_config import HeadConfig
+from tts_orch.drafters.head_layers import Attention, GatedMLP, KeysAndValues, Rotation, rotation
+from tts_orch.vocabulary.draft_vocabulary import DraftVocabulary
 
-__all__ = ["EagleHead", "KeysAndValues", "causal_mask"]
-
-KeysAndValues: TypeAlias = tuple[Tensor, Tensor]
-"""`[B, kv_heads, S, head_dim]` each."""
+__all__ = ["EagleHead"]
 
 
 class EagleHead(nn.Module):
@@ -28,11 +23,13 @@ class EagleHead(nn.Module):
 
     Args:
         config: its shape.
+        vocabulary: the tokens that it may propose, where these are not all; their rows of the LM head are the target's.
     """
 
-    def __init__(self, config: HeadConfig) -> None:
+    def __init__(self, config: HeadConfig, vocabulary: DraftVocabulary | None = None) -> None:
         super().__init__()
         self.config = config
+        self.vocabulary = vocabulary
         self.fc = nn.Linear(2 * config.hidden_size, config.hidden_size)
         self.layers = nn.ModuleList([_DecoderLayer(config)])
 
@@ -57,13 +54,8 @@ class EagleHead(nn.Module):
             `[B, T, d]` features of positions `t + 1`, and all keys and values, `S` of them.
         """
         states = self.fc(torch.cat([embeddings, features], dim=-1))
-        rotation = _rotation(self.config, positions, states.dtype)
-        return self.layers[0](states, rotation, mask, past)  # type: ignore[no-any-return]
-
-
-def causal_mask(n_rows: int, n_keys: int, device: torch.device) -> Tensor:
-    """Return `[n_rows, n_keys]`: the last row reads all keys, each earlier one a key less."""
-    return torch.ones(n_rows, n_keys, dtype=torch.bool, device=device).tril(n_keys - n_rows)
+        angles = rotation(self.config, positions, states.dtype)
+        return self.layers[0](states, angles, mask, past)  # type: ignore[no-any-return]
 
 
 class _DecoderLayer(nn.Module):
@@ -71,66 +63,13 @@ class _DecoderLayer(nn.Module):
 
     def __init__(self, config: HeadConfig) -> None:
         super().__init__()
-        self.self_attn = _Attention(config)
+        self.self_attn = Attention(config, config.hidden_size)
         self.post_attention_layernorm = nn.RMSNorm(config.hidden_size, eps=config.rms_norm_eps)
-        self.mlp = _GatedMLP(config)
+        self.mlp = GatedMLP(config)
 
     def forward(
-        self, states: Tensor, rotation: tuple[Tensor, Tensor], mask: Tensor | None, past: KeysAndValues | None
+        self, states: Tensor, rotation: Rotation, mask: Tensor | None, past: KeysAndValues | None
     ) -> tuple[Tensor, KeysAndValues]:
         attended, keys_and_values = self.self_attn(states, rotation, mask, past)
         states = states + attended
         return states + self.mlp(self.post_attention_layernorm(states)), keys_and_values
-
-
-class _Attention(nn.Module):
-    def __init__(self, config: HeadConfig) -> None:
-        super().__init__()
-        self._head_dim = config.head_dim
-        width, bias = config.num_attention_heads * config.head_dim, config.attention_bias
-        key_width = config.num_key_value_heads * config.head_dim
-        self.q_proj = nn.Linear(config.hidden_size, width, bias=bias)
-        self.k_proj = nn.Linear(config.hidden_size, key_width, bias=bias)
-        self.v_proj = nn.Linear(config.hidden_size, key_width, bias=bias)
-        self.o_proj = nn.Linear(width, config.hidden_size, bias=False)
-
-    def forward(
-        self, states: Tensor, rotation: tuple[Tensor, Tensor], mask: Tensor | None, past: KeysAndValues | None
-    ) -> tuple[Tensor, KeysAndValues]:
-        queries, keys, values = (
-            projection(states).unflatten(-1, (-1, self._head_dim)).transpose(1, 2)
-            for projection in (self.q_proj, self.k_proj, self.v_proj)
-        )
-        queries, keys = _rotated(queries, rotation), _rotated(keys, rotation)
-        if past is not None:
-            keys, values = torch.cat([past[0], keys], dim=2), torch.cat([past[1], values], dim=2)
-        if mask is None:
-            mask = causal_mask(queries.shape[2], keys.shape[2], keys.device)
-        attended = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask, enable_gqa=True)
-        return self.o_proj(attended.transpose(1, 2).flatten(2)), (keys, values)
-
-
-class _GatedMLP(nn.Module):
-    def __init__(self, config: HeadConfig) -> None:
-        super().__init__()
-        self.gate_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.up_proj = nn.Linear(config.hidden_size, config.intermediate_size, bias=False)
-        self.down_proj = nn.Linear(config.intermediate_size, config.hidden_size, bias=False)
-        self._activation = ACT2FN[config.hidden_act]
-
-    def forward(self, states: Tensor) -> Tensor:
-        return self.down_proj(self._activation(self.gate_proj(states)) * self.up_proj(states))  # type: ignore[no-any-return]
-
-
-def _rotation(config: HeadConfig, positions: Tensor, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """Return cosines and sines `[B, 1, T, head_dim / 2]` of the rotary angles (arXiv 2104.09864), computed in float32 or more."""
-    precise = torch.float64 if dtype == torch.float64 else torch.float32
-    exponents = torch.arange(0, config.head_dim, 2, device=positions.device, dtype=precise) / config.head_dim
-    angles = positions[:, None, :, None].to(precise) * config.rope_theta**-exponents
-    return angles.cos().to(dtype), angles.sin().to(dtype)
-
-
-def _rotated(heads: Tensor, rotation: tuple[Tensor, Tensor]) -> Tensor:
-    cosines, sines = rotation
-    first, second = heads.chunk(2, dim=-1)
-    return torch.cat([first * cosines - second * sines, second * cosines + first * sines], dim=-1)

@@ -43,7 +43,8 @@ class PaddedTexts:
 
         Args:
             token_ids: `[b]` texts of different lengths.
-            features: `[b]` the feature before each of these tokens, `[n, d]`; None if the network reads none.
+            features: `[b]` the target's hidden states before each of these tokens, `[n, layers * d]`; None if the network
+                reads none.
 
         Returns:
             `[b, 1, d]` states at the last token of each.
@@ -123,4 +124,4 @@ class PaddedTexts:
         rows = torch.zeros(len(features), n_new, width, dtype=self._network.dtype, device=self._network.device)
         for row, own in zip(rows, features, strict=True):
             row[: len(own)] = own
-        return rows
+        return self._network.project(rows)

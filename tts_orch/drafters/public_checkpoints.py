@@ -58,7 +58,7 @@ def read_public_head(folder: Path, config: Mapping[str, Any], target: TargetFact
     weights = {name: weight for name, weight in _weights(file).items() if "rotary_emb" not in name}
     _check_copies(folder, weights.pop(_EMBEDDING, None), weights.pop(_LM_HEAD, None), target)
     try:
-        settings = {
+        settings: dict[str, Any] = {
             "attention_bias": "layers.0.self_attn.q_proj.bias" in weights,
             "trained_by": {"published": folder.name},
         }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,7 +26,7 @@ class TargetFacts:
         weights_id: identity of its weights,
         tokenizer_id: and of its tokenizer; "" if nobody knows.
         embedding: `[V, hidden_size]`, at least `vocab_size` rows.
-        head: from what the LM head reads, `[..., hidden_size]`, to logits `[..., vocab_size]`.
+        output_layer: from what the LM head reads to logits, padded columns among them.
         config: the text model's, of transformers.
         device: where it computes,
         dtype: and in which type.
@@ -40,11 +39,15 @@ class TargetFacts:
     weights_id: str
     tokenizer_id: str
     embedding: Tensor
-    head: Callable[[Tensor], Tensor]
+    output_layer: OutputLayer
     config: Any
     device: torch.device
     dtype: torch.dtype
     is_bitwise: bool = False
+
+    def head(self, states: Tensor) -> Tensor:
+        """Return logits `[..., vocab_size]` of what the LM head reads, `[..., hidden_size]`."""
+        return self.output_layer(states)[..., : self.vocab_size]
 
 
 def target_facts(target: Target) -> TargetFacts:
@@ -54,7 +57,6 @@ def target_facts(target: Target) -> TargetFacts:
         TargetError: it has no output layer.
     """
     config = target.model.config.get_text_config()
-    output_layer = OutputLayer(target.model, target.name)
     embedding: Tensor = target.model.get_input_embeddings().weight
     return TargetFacts(
         hidden_size=config.hidden_size,
@@ -63,7 +65,7 @@ def target_facts(target: Target) -> TargetFacts:
         weights_id=target.weights_id,
         tokenizer_id=tokenizer_id(target.tokenizer),
         embedding=embedding.detach(),
-        head=lambda states: output_layer(states)[..., : target.vocab_size],
+        output_layer=OutputLayer(target.model, target.name),
         config=config,
         device=target.device,
         dtype=target.dtype,

@@ -46,6 +46,13 @@ class StableLinear(nn.Module):
         result = result.view(*x.shape[:-1], -1)
         return result if result.shape[-1] == self.out_features else result[..., : self.out_features].contiguous()
 
+    def rows(self, rows: Tensor) -> StableLinear:
+        """Return a linear of some of the outputs, `[k]` of them, with the same bits."""
+        panel, column = np.divmod(rows.numpy(), PANEL)
+        return StableLinear(
+            torch.from_numpy(self._panels[panel, :, column]), torch.from_numpy(self._bias[rows.numpy()])
+        )
+
     def extra_repr(self) -> str:
         """Shape, as `nn.Linear` prints its own."""
         return f"in_features={self.in_features}, out_features={self.out_features}"

@@ -13,7 +13,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from tts_orch.drafters.eagle_head import EagleHead, KeysAndValues
+from tts_orch.drafters.eagle_head import EagleHead
+from tts_orch.drafters.head_layers import KeysAndValues
 
 __all__ = ["aligned_mask", "aligned_passes"]
 
