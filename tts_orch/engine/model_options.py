@@ -8,7 +8,7 @@ import torch
 
 from tts_orch.errors import ConfigError
 
-__all__ = ["context_limit", "device_named", "dtype_named"]
+__all__ = ["context_limit", "device_named", "dtype_named", "end_ids"]
 
 
 def context_limit(text: Any) -> int:
@@ -40,3 +40,10 @@ def dtype_named(name: str, device: torch.device) -> torch.dtype:
     if name != "auto":
         return getattr(torch, name)
     return torch.float32 if device.type == "cpu" else torch.bfloat16
+
+
+def end_ids(*sources: Any) -> tuple[int, ...]:
+    """Return the tokens that end a text by the `eos_token_id` of configurations and tokenizers; None says nothing."""
+    found = [getattr(source, "eos_token_id", None) for source in sources]
+    ids = {i for value in found if value is not None for i in (value if isinstance(value, list) else [value])}
+    return tuple(sorted(ids))

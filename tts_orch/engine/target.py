@@ -21,7 +21,7 @@ from tts_orch.engine import attention, stable
 from tts_orch.engine.cost_model import CostModel
 from tts_orch.engine.kv_pages import KVPages
 from tts_orch.engine.model_files import locate, weights_id
-from tts_orch.engine.model_options import context_limit, device_named, dtype_named
+from tts_orch.engine.model_options import context_limit, device_named, dtype_named, end_ids
 from tts_orch.engine.packing import PAGE, Entry, PackedBatch, pack
 from tts_orch.engine.probe import fingerprint, is_bit_stable, matches_stock, probe_tokens
 from tts_orch.engine.threads import n_threads, set_threads
@@ -83,7 +83,7 @@ class Target:
                 f"{name}: cannot be served ({first_line(error)}); choose a causal language model with plain attention"
             ) from error
         self.max_context = min(max_context or self.context_limit, self.context_limit)
-        self.eos_ids = _eos_ids(model, tokenizer)
+        self.eos_ids = end_ids(getattr(model, "generation_config", None), model.config, tokenizer)
 
     def bytes_per_page(self, feature_layers: Sequence[int] = ()) -> int:
         """Return the memory of one page of keys and values over all layers, with the features of some."""
@@ -218,17 +218,6 @@ def _example_entries(
         places = list(range(first, first + n_pages))
         entries.append(Entry(np.ones(1, np.int32), context - 1, places, tree, [first + n_pages]))
     return entries
-
-
-def _eos_ids(model: PreTrainedModel, tokenizer: PreTrainedTokenizerBase | None) -> tuple[int, ...]:
-    generation = getattr(model, "generation_config", None)
-    found = [
-        getattr(generation, "eos_token_id", None),
-        model.config.eos_token_id,
-        getattr(tokenizer, "eos_token_id", None),
-    ]
-    ids = {i for value in found if value is not None for i in (value if isinstance(value, list) else [value])}
-    return tuple(sorted(ids))
 
 
 def load_target(config: EngineConfig) -> Target:

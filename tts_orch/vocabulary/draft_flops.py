@@ -44,7 +44,7 @@ def draft_flops(config: HeadConfig) -> DraftFlops:
     """
     width, queries = config.hidden_size, config.num_attention_heads * config.head_dim
     keys = config.num_key_value_heads * config.head_dim
-    is_eagle3 = getattr(config, "architecture", "eagle") == "eagle3"
+    is_eagle3 = config.architecture == "eagle3"
     inputs = len(config.feature_layers) if is_eagle3 else 2
     attention_width = 2 * width if is_eagle3 else width
     return DraftFlops(
