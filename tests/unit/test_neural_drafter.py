@@ -9,7 +9,7 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from tests.neural_toys import FakeEngine, reference_laws, toy_facts, toy_network
+from tests.neural_toys import HEAD_KINDS, FakeEngine, reference_laws, toy_facts, toy_network
 from tests.toys import VOCABULARY_SIZE, toy_llama
 from tts_orch.config import DraftingConfig
 from tts_orch.drafters.causal_lm import CausalLM
@@ -19,7 +19,7 @@ from tts_orch.drafters.target_facts import TargetFacts
 from tts_orch.policies.drafting.draft_tree import DraftTree, Growth, TrajectoryStart
 from tts_orch.records import SamplingParams
 
-_KINDS = ("head", "lm")
+_KINDS = (*HEAD_KINDS, "lm")
 _CONFIG = DraftingConfig(draft_depth=3, draft_width=4)
 _GREEDY = SamplingParams(temperature=0.0)
 
