@@ -1,4 +1,4 @@
-"""Aligned passes against drafts that are really drafted, position by position; losses against laws over the whole vocabulary."""
+"""Aligned passes against drafts that are really drafted, position by position."""
 
 from __future__ import annotations
 
@@ -6,37 +6,43 @@ import pytest
 import torch
 from torch import Tensor
 
-from tts_orch.drafters.eagle_head import EagleHead
+from tts_orch.drafters.draft_heads import DraftHead, new_head
+from tts_orch.drafters.eagle3_head import Eagle3Head
 from tts_orch.drafters.head_config import HeadConfig
 from tts_orch.training.drafters.aligned_passes import aligned_mask, aligned_passes
-from tts_orch.training.drafters.losses import LossWeights, draft_loss, log_normalisers, most_probable
-from tts_orch.training.drafters.target_laws import Laws
 
-CONFIG = HeadConfig(
-    hidden_size=16, intermediate_size=24, num_attention_heads=4, num_key_value_heads=2, head_dim=4, vocab_size=30
-)
 N = 7
 
 
-@pytest.fixture
-def head() -> EagleHead:
+@pytest.fixture(params=["eagle", "eagle3"])
+def head(request: pytest.FixtureRequest) -> DraftHead:
     torch.manual_seed(0)
-    return EagleHead(CONFIG).double()
+    config = HeadConfig(
+        hidden_size=16,
+        intermediate_size=24,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+        head_dim=4,
+        vocab_size=30,
+        architecture=request.param,
+        feature_layers=(-1,) if request.param == "eagle" else (0, 1, 2),
+    )
+    return new_head(config).double()
 
 
-def inputs() -> tuple[Tensor, Tensor]:
+def inputs(head: DraftHead) -> tuple[Tensor, Tensor]:
     generator = torch.Generator().manual_seed(1)
-    embeddings, features = torch.randn(2, 2, N, 16, generator=generator, dtype=torch.float64)
-    return embeddings, features
+    embeddings, *states = torch.randn(4, 2, N, 16, generator=generator, dtype=torch.float64)
+    return embeddings, torch.cat(states[: len(head.config.feature_layers)], dim=-1)
 
 
-def drafted(head: EagleHead, embeddings: Tensor, features: Tensor, end: int, depth: int) -> Tensor:
+def drafted(head: DraftHead, embeddings: Tensor, features: Tensor, end: int, depth: int) -> Tensor:
     """Return what a head predicts at position `end` as the last of a draft of `depth`, whose features it predicts itself."""
     root = end - depth + 1
-    read = features[:, : root + 1]
+    read = (head.project(features) if isinstance(head, Eagle3Head) else features)[:, : root + 1]
     positions = torch.arange(end + 1)[None]
     for n in range(root + 1, end + 1):
-        with torch.no_grad():
+        with torch.set_grad_enabled(isinstance(head, Eagle3Head)):
             predicted, _ = head(embeddings[:, :n], read, positions[:, :n])
         read = torch.cat([read, predicted[:, -1:]], dim=1)
     return head(embeddings[:, : end + 1], read, positions)[0][:, -1]
@@ -54,16 +60,17 @@ def test_a_row_reads_the_text_before_its_draft_and_its_draft(number: int) -> Non
         assert (number, row) in read
 
 
-def test_every_pass_predicts_what_a_draft_of_its_depth_would(head: EagleHead) -> None:
-    embeddings, features = inputs()
+def test_every_pass_predicts_what_a_draft_of_its_depth_would(head: DraftHead) -> None:
+    embeddings, features = inputs(head)
     for depth, predicted in enumerate(aligned_passes(head, embeddings, features, 4), start=1):
         for end in range(depth - 1, N):
             torch.testing.assert_close(predicted[:, end], drafted(head, embeddings, features, end, depth))
 
 
 @pytest.mark.parametrize("depth", [1, 2, 3])
-def test_no_gradient_flows_through_the_features_that_are_read(head: EagleHead, depth: int) -> None:
-    embeddings, features = inputs()
+def test_gradients_are_those_of_a_draft(head: DraftHead, depth: int) -> None:
+    """For EAGLE-3 those of all its steps, else of the last one, which takes the features that it reads as they are."""
+    embeddings, features = inputs(head)
     *_, predicted = aligned_passes(head, embeddings, features, depth)
     predicted[:, N - 1].square().sum().backward()
     gradients = [parameter.grad for parameter in head.parameters()]
@@ -73,42 +80,14 @@ def test_no_gradient_flows_through_the_features_that_are_read(head: EagleHead, d
         torch.testing.assert_close(parameter.grad, gradient)
 
 
-# ---- losses
-
-
-def laws_of(features: Tensor, output: Tensor) -> Laws:
-    probs = torch.softmax(features @ output.T, dim=-1)
-    top = probs.topk(10)
-    return Laws(probs @ output, top.indices, top.values)
-
-
-@pytest.mark.parametrize("weights", [LossWeights(1, 0, 0), LossWeights(0, 1, 0), LossWeights(0, 0, 1), (1, 0.1, 1)])
-def test_the_loss_is_that_of_laws_over_the_whole_vocabulary(weights: tuple[float, float, float]) -> None:
-    torch.manual_seed(2)
-    targets, output = torch.randn(300, 16), torch.randn(30, 16)
-    predicted = torch.randn(300, 16, requires_grad=True)
-    loss = draft_loss(predicted, targets, laws_of(targets, output), output, LossWeights(*weights))
-    (gradient,) = torch.autograd.grad(loss, predicted)
-    naive = naive_loss(predicted, targets, output, *weights)
-    torch.testing.assert_close(loss, naive)
-    torch.testing.assert_close(gradient, torch.autograd.grad(naive, predicted)[0])
-
-
-def naive_loss(predicted: Tensor, targets: Tensor, output: Tensor, features: float, law: float, top: float) -> Tensor:
-    probs, log_probs = torch.softmax(targets @ output.T, -1), torch.log_softmax(predicted @ output.T, -1)
-    terms = -probs * log_probs
-    difference = (predicted - targets).abs()
-    distance = torch.where(difference < 1, difference.square() / 2, difference - 0.5).mean(-1)
-    chosen = probs >= probs.sort(descending=True).values[:, 9:10]
-    return (features * distance + law * terms.sum(-1) + top * (terms * chosen).sum(-1)).sum()
-
-
-def test_normalisers_have_the_gradient_of_logsumexp() -> None:
-    torch.manual_seed(3)
-    features, output = torch.randn(260, 16, requires_grad=True), 3 * torch.randn(30, 16)
-    expected = torch.logsumexp(features @ output.T, dim=-1)
-    weights = torch.rand(260)
-    torch.testing.assert_close(log_normalisers(features, output), expected)
-    (gradient,) = torch.autograd.grad((weights * log_normalisers(features, output)).sum(), features)
-    torch.testing.assert_close(gradient, torch.autograd.grad((weights * expected).sum(), features)[0])
-    assert torch.equal(most_probable(features.detach(), output), (features @ output.T).argmax(-1))
+def test_a_draft_depends_on_the_target_before_its_root_alone(head: DraftHead) -> None:
+    embeddings, features = inputs(head)
+    features.requires_grad_(True)
+    for depth, predicted in enumerate(aligned_passes(head, embeddings, features, 4), start=1):
+        for end in range(depth, N):
+            (gradient,) = torch.autograd.grad(predicted[0, end].sum(), features, retain_graph=True, allow_unused=True)
+            root = end - depth + 1
+            assert not gradient[0, root + 1 :].any()
+            assert gradient[0, root].any() or depth > 1
+            assert gradient[0, :root].any()
+            assert not gradient[1].any()

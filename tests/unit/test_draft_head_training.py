@@ -10,16 +10,21 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.head_toys import frozen_toy, new_head, sequence
+from tests.head_toys import frozen_toy, new_head, sequence, some_tokens
 from tests.toys import VOCABULARY_SIZE, toy_llama
 from tts_orch.actors.drafter_training import _begun, _follow
-from tts_orch.errors import RunError
+from tts_orch.drafters.draft_heads import DraftHead
+from tts_orch.errors import ConfigError, RunError
 from tts_orch.training.drafters.curves import draw_training
 from tts_orch.training.drafters.feature_shards import write_missing
 from tts_orch.training.drafters.head_training import Alone, HeadTraining, Report, Team
 from tts_orch.training.drafters.settings import DraftHeadSettings
-from tts_orch.training.drafters.target_laws import FrozenTarget, TargetEnds
+from tts_orch.training.drafters.target_ends import target_ends
+from tts_orch.training.drafters.target_laws import FrozenTarget
 from tts_orch.training.drafters.training_texts import texts_of
+from tts_orch.vocabulary.draft_vocabulary import DraftVocabulary
+
+LOSSES = ["eagle2", "hass", "eagle3"]
 
 
 @pytest.fixture(scope="module")
@@ -36,20 +41,35 @@ def _one_thread() -> Iterator[None]:
     torch.set_num_threads(n_threads)
 
 
-def toy_training(target: FrozenTarget, folder: Path, **settings: object) -> HeadTraining:
+def toy_training(
+    target: FrozenTarget, folder: Path, vocabulary: DraftVocabulary | None = None, **settings: object
+) -> HeadTraining:
     """Return a training on 32 random texts, with 8 more to judge by."""
     sequences = [sequence(3, 14, seed, is_held_out=seed >= 32) for seed in range(40)]
-    shards, training, held_out = texts_of([sequences], folder)
+    chosen = DraftHeadSettings.model_validate(
+        {"batch_tokens": 128, "report_every": 6, "learning_rate": 3e-3, **settings}
+    )
+    layers = toy_head(chosen.loss).config.feature_layers
+    folder = folder / str(layers)
+    folder.mkdir(exist_ok=True)
+    shards, training, held_out = texts_of([sequences], folder, layers)
     write_missing(shards, target, lambda _: None)
-    chosen = {"batch_tokens": 128, "report_every": 6, "learning_rate": 3e-3, **settings}
-    ends = TargetEnds(target.embedding, target.output)
-    return HeadTraining(training, held_out, ends, DraftHeadSettings.model_validate(chosen), seed=5)
+    ends = target_ends(target, vocabulary, torch.float32)
+    return HeadTraining(training, held_out, ends, chosen, seed=5)
 
 
-@pytest.mark.parametrize("loss", ["eagle2", "hass"])
-def test_a_toy_target_is_learned(loss: str, tmp_path: Path) -> None:
-    training = toy_training(forgetful_target(), tmp_path, loss=loss, epochs=30, report_every=40, learning_rate=1e-2)
-    reports = training.run(new_head(), tmp_path / "t.pt", Alone(), lambda _: None)
+def toy_head(loss: str, seed: int = 0, vocabulary: DraftVocabulary | None = None) -> DraftHead:
+    return new_head(seed, "eagle3" if loss == "eagle3" else "eagle", vocabulary)
+
+
+@pytest.mark.parametrize(
+    ("loss", "vocabulary"), [*((loss, None) for loss in LOSSES), ("eagle2", some_tokens()), ("eagle3", some_tokens())]
+)
+def test_a_toy_target_is_learned(loss: str, vocabulary: DraftVocabulary | None, tmp_path: Path) -> None:
+    settings = {"loss": loss, "epochs": 30, "report_every": 40, "learning_rate": 1e-2}
+    training = toy_training(forgetful_target(), tmp_path, vocabulary, **settings)
+    head = toy_head(loss, vocabulary=vocabulary)
+    reports = training.run(head, tmp_path / "t.pt", Alone(), lambda _: None)
     assert reports[-1].loss < 0.9 * reports[0].loss
     tops = torch.cat([training.held_out.read(i).laws.top_ids[:, 0] for i in range(8)])
     most_frequent = float((tops == tops.mode().values).float().mean())
@@ -69,15 +89,16 @@ def forgetful_target() -> FrozenTarget:
     return FrozenTarget(model, VOCABULARY_SIZE, "toy")
 
 
-@pytest.mark.parametrize("loss", ["eagle2", "hass"])
+@pytest.mark.parametrize("loss", LOSSES)
 def test_an_interrupted_training_ends_with_the_same_weights(loss: str, target: FrozenTarget, tmp_path: Path) -> None:
-    training = toy_training(target, tmp_path, loss=loss, epochs=3)
+    vocabulary = some_tokens() if loss == "eagle3" else None
+    training = toy_training(target, tmp_path, vocabulary, loss=loss, epochs=3)
 
     def interrupt(reports: Sequence[Report]) -> None:
         if len(reports) == 2:
             raise KeyboardInterrupt
 
-    whole, cut, resumed = new_head(), new_head(), new_head(seed=9)
+    whole, cut, resumed = (toy_head(loss, seed, vocabulary) for seed in (0, 0, 9))
     all_reports = training.run(whole, tmp_path / "whole.pt", Alone(), lambda _: None)
     assert len(all_reports) > 2
     with pytest.raises(KeyboardInterrupt):
@@ -110,10 +131,11 @@ class Pair:
         self._barrier.wait()
 
 
-def test_a_team_trains_the_head_that_one_alone_would(target: FrozenTarget, tmp_path: Path) -> None:
-    training = toy_training(target, tmp_path, loss="hass", epochs=1, batch_tokens=60)
+@pytest.mark.parametrize("loss", ["hass", "eagle3"])
+def test_a_team_trains_the_head_that_one_alone_would(loss: str, target: FrozenTarget, tmp_path: Path) -> None:
+    training = toy_training(target, tmp_path, loss=loss, epochs=1, batch_tokens=60)
     barrier, handed = threading.Barrier(2, timeout=60), dict[int, list[Tensor]]()
-    heads = [new_head(), new_head()]
+    heads = [toy_head(loss), toy_head(loss)]
 
     def run(rank: int) -> None:
         team: Team = Pair(rank, barrier, handed)
@@ -124,19 +146,32 @@ def test_a_team_trains_the_head_that_one_alone_would(target: FrozenTarget, tmp_p
         thread.start()
     for thread in threads:
         thread.join()
-    alone = new_head()
+    alone = toy_head(loss)
     training.run(alone, tmp_path / "alone.pt", Alone(), lambda _: None)
     for name, weight in alone.state_dict().items():
         torch.testing.assert_close(heads[0].state_dict()[name], weight, rtol=1e-2, atol=1e-3)
         assert torch.equal(heads[0].state_dict()[name], heads[1].state_dict()[name])
 
 
-def test_hass_and_eagle2_train_for_the_same_effort(target: FrozenTarget, tmp_path: Path) -> None:
+def test_all_losses_train_for_the_same_effort(target: FrozenTarget, tmp_path: Path) -> None:
     n_steps = {}
-    for loss in ("eagle2", "hass"):
+    for loss in LOSSES:
         training = toy_training(target, tmp_path, loss=loss, token_passes=1200)
-        n_steps[loss] = training.run(new_head(), tmp_path / f"{loss}.pt", Alone(), lambda _: None)[-1].n_steps
+        n_steps[loss] = training.run(toy_head(loss), tmp_path / f"{loss}.pt", Alone(), lambda _: None)[-1].n_steps
     assert n_steps["eagle2"] == pytest.approx(3 * n_steps["hass"], abs=2)
+    assert n_steps["eagle3"] == n_steps["hass"]
+
+
+@pytest.mark.parametrize("loss", ["eagle2", "eagle3"])
+def test_a_training_goes_on_with_its_own_vocabulary_alone(loss: str, target: FrozenTarget, tmp_path: Path) -> None:
+    some = some_tokens()
+    others = DraftVocabulary(some.ids - 1, VOCABULARY_SIZE)
+    training = toy_training(target, tmp_path, some, loss=loss, epochs=1)
+    training.run(toy_head(loss, vocabulary=some), tmp_path / "t.pt", Alone(), lambda _: None)
+    for vocabulary in (others, None):
+        again = toy_training(target, tmp_path, vocabulary, loss=loss, epochs=1)
+        with pytest.raises(ConfigError, match="another draft vocabulary"):
+            again.run(toy_head(loss, vocabulary=vocabulary), tmp_path / "t.pt", Alone(), lambda _: None)
 
 
 def test_who_interrupts_a_training_does_not_wait_for_its_end(tmp_path: Path) -> None:

@@ -10,12 +10,13 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.head_toys import new_head
+from tests.head_toys import new_head, some_tokens
 from tests.toys import save_toy
 from tts_orch.cli import execute
 from tts_orch.drafters.checkpoint import read_head, save_head
 from tts_orch.errors import ConfigError
 from tts_orch.training.drafters.averaging import averaged_head
+from tts_orch.vocabulary.draft_vocabulary import DraftVocabulary
 
 
 def test_an_average_has_the_mean_of_the_weights(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -34,6 +35,28 @@ def test_an_average_has_the_mean_of_the_weights(tmp_path: Path, capsys: pytest.C
         averaged_head([tmp_path / "a", tmp_path / "b"])
 
 
+@pytest.mark.parametrize("architecture", ["eagle", "eagle3"])
+def test_heads_of_one_architecture_and_vocabulary_are_averaged(architecture: str, tmp_path: Path) -> None:
+    some = some_tokens()
+    others = DraftVocabulary(some.ids - 1, some.vocab_size)
+    heads = {
+        "one": new_head(0, architecture, some),
+        "two": new_head(1, architecture, some),
+        "other tokens": new_head(0, architecture, others),
+        "all tokens": new_head(0, architecture),
+        "other architecture": new_head(0, "eagle3" if architecture == "eagle" else "eagle", some),
+    }
+    for name, head in heads.items():
+        (tmp_path / name).mkdir()
+        save_head(tmp_path / name, head)
+    mean = averaged_head([tmp_path / "one", tmp_path / "two"])
+    assert mean.vocabulary == some
+    assert mean.config.architecture == architecture
+    for name, what in (("other tokens", "vocabulary"), ("all tokens", "shape"), ("other architecture", "shape")):
+        with pytest.raises(ConfigError, match=rf"{name}: a head (of|with) another (draft )?{what}"):
+            averaged_head([tmp_path / "one", tmp_path / name])
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
@@ -43,7 +66,9 @@ def test_an_average_has_the_mean_of_the_weights(tmp_path: Path, capsys: pytest.C
         (["--data", "x.jsonl", "--answer-field", "text"], "no text in `text`"),
         (["--data", "x.jsonl:500"], "x.jsonl has 0 answer tokens to learn from, not 500"),
         (["--data", "x.jsonl", "--held-out", "0.00001"], "held_out: no text is left"),
-        (["--data", "x.jsonl", "--loss", "eagle3"], "'eagle3' is not one of"),
+        (["--data", "x.jsonl", "--loss", "eagle4"], "'eagle4' is not one of"),
+        (["--data", "x.jsonl", "--loss", "eagle3", "--noise", "0.1"], "noise: it means nothing to eagle3"),
+        (["--data", "x.jsonl", "--vocabulary", "v.safetensors"], "v.safetensors is no file; make one with `tts-orch"),
     ],
 )
 def test_a_mistake_is_one_line(

@@ -18,11 +18,12 @@ from tests.head_toys import frozen_toy, sequence
 from tests.toys import VOCABULARY_SIZE, toy_gemma2, toy_llama, toy_tokenizer
 from tts_orch.cli.drafter_texts import sequences_of
 from tts_orch.config import load_config
+from tts_orch.drafters.head_config import LAST_HIDDEN_STATE
 from tts_orch.errors import ProblemError, TargetError
 from tts_orch.records import Candidate, FinishReason, Problem, SearchResult
 from tts_orch.training.base_model import BaseFiles
 from tts_orch.training.drafters.batches import assemble, batches_by_length, plan_steps
-from tts_orch.training.drafters.feature_shards import FeatureShard, write_missing
+from tts_orch.training.drafters.feature_shards import FeatureShard, features_key, write_missing
 from tts_orch.training.drafters.given_answers import Encoding, given_sequences, read_given_answers
 from tts_orch.training.drafters.settings import DrafterTrainingConfig
 from tts_orch.training.drafters.target_laws import FrozenTarget
@@ -60,6 +61,34 @@ def test_given_answers_end_with_the_end_of_text(tmp_path: Path) -> None:
         read_given_answers(file, "answer")
     (cut,) = given_sequences([given_one], Encoding(tokenizer, "raw", read.n_prompt + 2, 0.1))
     assert cut.n_laws == 2
+
+
+def test_every_turn_of_the_assistant_is_learned_and_conversations_stay_whole(tmp_path: Path) -> None:
+    turns = [
+        ("user", "1?"),
+        ("assistant", "a"),
+        ("user", "2?"),
+        ("tool_call", "f()"),
+        ("tool", "3"),
+        ("assistant", "b"),
+    ]
+    messages = [{"role": role, "content": content} for role, content in turns]
+    lines = [{"id": str(i), "messages": [{**messages[0], "content": f"{i}?"}, *messages[1:]]} for i in range(40)]
+    file = tmp_path / "a.jsonl"
+    file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    tokenizer = toy_tokenizer()
+    tokenizer.chat_template = "{% for m in messages %}{{ m.role[0] }}:{{ m.content }};{% endfor %}"
+    answers = read_given_answers(file, "messages", slice(5, 25))
+    read = [*given_sequences(answers, Encoding(tokenizer, "auto", 64, 0.3))]
+    assert len(read) == 3 * 20
+    texts = [tokenizer.decode(one.token_ids) for one in read[:3]]
+    assert texts == ["u:5?;a<eos>", "u:5?;a:a;u:2?;f()<eos>", "u:5?;a:a;u:2?;a:f();t:3;b<eos>"]
+    held_out = [one.is_held_out for one in read]
+    assert held_out == [flag for flag in held_out[::3] for _ in range(3)]
+    assert 0 < sum(held_out) < len(held_out)
+    file.write_text('{"id": "1", "messages": [{"role": "user", "content": "1?"}]}')
+    with pytest.raises(ProblemError, match=r"a\.jsonl:1: no turn of the assistant"):
+        read_given_answers(file, "messages")
 
 
 def test_recipes_of_one_size_have_equal_data_and_effort() -> None:
@@ -130,7 +159,7 @@ def test_one_orchestrator_answers_the_prompts_of_a_file_as_they_are_asked_for(
 
 def test_texts_without_answers_to_learn_are_left_out(tmp_path: Path) -> None:
     sequences = [sequence(4, 3), sequence(4, 3).cut_to(0), sequence(4, 3, is_held_out=True)]
-    _, training, held_out = texts_of([sequences], tmp_path)
+    _, training, held_out = texts_of([sequences], tmp_path, LAST_HIDDEN_STATE)
     assert (training.n_laws, held_out.n_laws) == ([3], [3])
     assert TrainingTexts([]).lengths == []
 
@@ -143,7 +172,7 @@ def target() -> FrozenTarget:
 def test_features_and_laws_are_those_of_the_target_alone(target: FrozenTarget, tmp_path: Path) -> None:
     sequences = [sequence(2 + i, 3 + 2 * i % 5, seed=i) for i in range(10)]
     sequences[3] = sequences[3].cut_to(2)
-    shard = FeatureShard(tmp_path, sequences)
+    shard = FeatureShard(tmp_path, sequences, LAST_HIDDEN_STATE)
     done: list[int] = []
     write_missing([shard], target, done.append)
     assert done == [1]
@@ -158,6 +187,29 @@ def test_features_and_laws_are_those_of_the_target_alone(target: FrozenTarget, t
         expected = probs @ stock.get_output_embeddings().weight
         torch.testing.assert_close(read.laws.expected, expected, rtol=2e-3, atol=2e-3)
         assert len(read.laws.top_ids) == one.n_laws
+
+
+def test_features_of_several_layers_are_kept_with_the_last_states(target: FrozenTarget, tmp_path: Path) -> None:
+    sequences = [sequence(2 + i, 5, seed=i) for i in range(3)]
+    shard, usual = (
+        FeatureShard(tmp_path / name, sequences, layers) for name, layers in (("3", (0, 1, -1)), ("1", (-1,)))
+    )
+    for one, name in ((shard, "3"), (usual, "1")):
+        (tmp_path / name).mkdir()
+        one.write(target)
+    stock = toy_llama(torch.float32)
+    for number, one in enumerate(sequences):
+        read, last = shard.read(number), usual.read(number)
+        hidden = stock(torch.from_numpy(one.token_ids[:-1]).long()[None], output_hidden_states=True).hidden_states
+        expected = torch.cat([hidden[0][0], hidden[1][0], hidden[-1][0]], dim=-1)
+        torch.testing.assert_close(read.features, expected, rtol=2e-3, atol=2e-3)
+        torch.testing.assert_close(read.states, last.features[one.first_law :], rtol=2e-3, atol=2e-3)
+        assert torch.equal(read.states, last.states)
+        assert torch.equal(read.laws.top_ids, last.laws.top_ids)
+        assert read.laws.expected.shape == (one.n_laws, 0)
+    names = {features_key("w", "float32", layers) for layers in ((-1,), (0, 1, -1), (1, 0, -1))}
+    assert len(names) == 3
+    assert features_key("w", "float32", (-1,)) == "features-w-float32"
 
 
 def test_targets_with_soft_caps_are_refused() -> None:
@@ -185,7 +237,7 @@ def test_steps_read_as_many_tokens_as_are_asked_for() -> None:
 
 def test_a_batch_pairs_features_with_the_next_token(target: FrozenTarget, tmp_path: Path) -> None:
     sequences = [sequence(3, 4, seed=1), sequence(1, 6, seed=2), sequence(5, 9, seed=3)]
-    shard = FeatureShard(tmp_path, sequences)
+    shard = FeatureShard(tmp_path, sequences, LAST_HIDDEN_STATE)
     shard.write(target)
     learned = [shard.read(number) for number in range(3)]
     batch = assemble(learned, torch.device("cpu"))
@@ -198,5 +250,5 @@ def test_a_batch_pairs_features_with_the_next_token(target: FrozenTarget, tmp_pa
             assert (text, place) == (number, position - 1)
             assert batch.token_ids[text, place] == one.token_ids[position]
             assert torch.equal(batch.features[text, place], one.features[position - 1])
-            assert torch.equal(batch.targets[row], one.features[position])
+            assert torch.equal(batch.states[row], one.features[position])
     assert next(rows, None) is None

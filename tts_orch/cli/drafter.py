@@ -58,7 +58,7 @@ def drafter() -> None:
 @click.option("--config", type=click.Path(path_type=Path), help="YAML file of settings, a recipe; options win over it.")
 @click.pass_context
 def train(context: click.Context, /, config: Path | None, **_options: Any) -> None:
-    """Train a draft head (EAGLE-2 or HASS) for a target.
+    """Train a draft head (EAGLE-2, HASS or EAGLE-3) for a target.
 
     \b
     Answers from a file
@@ -69,8 +69,12 @@ def train(context: click.Context, /, config: Path | None, **_options: Any) -> No
       tts-orch drafter train --answers target --data math.jsonl:100000 --data chat.jsonl:100000 --target smollm2 --out runs/mixed
 
     \b
-    By a recipe, with the other loss, and with features that several trainings share
+    By a recipe, with another loss, and with features that several trainings share
       tts-orch drafter train --config recipes/drafters/math.yaml --data-folder data --loss hass --cache runs/cache --out runs/math
+
+    \b
+    A head that proposes the tokens of a domain alone
+      tts-orch drafter train --config recipes/drafters/tools.yaml --data-folder data --loss eagle3 --vocabulary runs/tools/vocabulary.safetensors --out runs/tools-head
 
     \b
     Draft with it

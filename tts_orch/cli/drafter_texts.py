@@ -40,10 +40,10 @@ def sequences_of(
         return not only_held_out or encoding.is_held_out(problem)
 
     if config.answers == "given":
-        answers = shuffled(read_given_answers(path, part.answer_field or config.answer_field), config.seed)
+        answers = shuffled(read_given_answers(path, part.answer_field or config.answer_field, part.lines), config.seed)
         yield from given_sequences([one for one in answers if is_wanted(one.problem)], encoding)
         return
-    problems = [one for one in shuffled(read_problems(path), config.seed) if is_wanted(one)]
+    problems = [one for one in shuffled(read_problems(path)[part.lines], config.seed) if is_wanted(one)]
     folder = config.cache_folder / f"answers-{_answers_key(config, base, path)}"
     folder.mkdir(parents=True, exist_ok=True)
     with sampling(config, folder) as generate:

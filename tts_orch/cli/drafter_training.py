@@ -16,7 +16,9 @@ from tts_orch.errors import ConfigError
 from tts_orch.figures import load_figures
 from tts_orch.json_lines import read_json_lines
 from tts_orch.placement_config import ANYWHERE
+from tts_orch.settings import existing_file
 from tts_orch.training.base_model import read_base_files
+from tts_orch.training.drafters.chosen_vocabulary import chosen_vocabulary
 from tts_orch.training.drafters.curves import draw_training
 from tts_orch.training.drafters.feature_shards import SEQUENCES_A_SHARD
 from tts_orch.training.drafters.head_training import Report
@@ -48,7 +50,8 @@ def train_drafter(config: DrafterTrainingConfig) -> None:
 
 def _with_absolute_paths(config: DrafterTrainingConfig) -> DrafterTrainingConfig:
     """Return the settings as processes with other working directories read them."""
-    paths = {"out": config.out.absolute(), "cache": config.cache_folder.absolute()}
+    vocabulary = existing_file(config.vocabulary, "vocabulary", "tts-orch vocabulary trim")
+    paths = {"out": config.out.absolute(), "cache": config.cache_folder.absolute(), "vocabulary": vocabulary}
     return config.model_copy(update=paths)
 
 
@@ -64,6 +67,7 @@ def _train(config: DrafterTrainingConfig, parts: MixtureParts, on_progress: OnPr
 def _parts(config: DrafterTrainingConfig) -> MixtureParts:
     """Return the texts of every file; each must have some to train on, and there must be some to judge."""
     base = read_base_files(config.engine)
+    chosen_vocabulary(config, base)  # a mistake shows before hours of sampling
     parts = []
     for part in config.data:
         with closing(sequences_of(config, part, base)) as texts:

@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from tts_orch.drafters.head_config import HeadConfig
-from tts_orch.drafters.head_layers import Attention, GatedMLP, KeysAndValues, Rotation, rotation
+from tts_orch.drafters.head_layers import Attention, GatedMLP, KeysAndValues
+from tts_orch.drafters.rotary import Rotation, rotation
 from tts_orch.vocabulary.draft_vocabulary import DraftVocabulary
 
 __all__ = ["Eagle3Head"]
@@ -77,7 +78,11 @@ class Eagle3Head(nn.Module):
 
     def logits(self, states: Tensor) -> Tensor:
         """Return `[..., k]` logits of states `[..., d]`, a column for every token of the vocabulary."""
-        return self.lm_head(states if self.config.norm_output else self.norm(states))  # type: ignore[no-any-return]
+        return self.lm_head(self.normed(states))  # type: ignore[no-any-return]
+
+    def normed(self, states: Tensor) -> Tensor:
+        """Return what the LM head reads of states, `[..., d]`."""
+        return states if self.config.norm_output else self.norm(states)
 
 
 class _DecoderLayer(nn.Module):

@@ -12,7 +12,7 @@ from tts_orch.records import Problem
 from tts_orch.tasks.code.problem_tests import code_tests
 from tts_orch.tasks.object_lines import read_objects
 
-__all__ = ["read_problems"]
+__all__ = ["messages_of", "read_problems"]
 
 
 def read_problems(path: Path) -> list[Problem]:
@@ -46,7 +46,7 @@ def _problem(fields: Mapping[str, Any]) -> Problem:
     if fields.get("id") in (None, ""):
         raise ValueError("no `id`; give every problem an id of its own")
     prompt = _text(fields, "prompt")
-    messages = tuple(_messages(fields)) if prompt is None else None
+    messages = tuple(messages_of(fields)) if prompt is None else None
     problem = Problem(
         id=str(_text(fields, "id", numbers=True)),
         prompt=prompt,
@@ -73,7 +73,8 @@ def _text(fields: Mapping[str, Any], name: str, *, numbers: bool = False) -> str
     return value
 
 
-def _messages(fields: Mapping[str, Any]) -> Iterator[Mapping[str, str]]:
+def messages_of(fields: Mapping[str, Any]) -> Iterator[Mapping[str, str]]:
+    """Yield the turns of a line's `messages`; a ValueError says what is wrong with them and what to do."""
     turns = fields.get("messages")
     if turns is None:
         raise ValueError("neither `prompt` nor `messages`; give one of them")

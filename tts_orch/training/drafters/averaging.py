@@ -9,15 +9,15 @@ from pathlib import Path
 import torch
 
 from tts_orch.drafters.checkpoint import read_head
-from tts_orch.drafters.eagle_head import EagleHead
+from tts_orch.drafters.draft_heads import DraftHead, new_head
 from tts_orch.drafters.head_config import HeadConfig
 from tts_orch.errors import ConfigError
 
 __all__ = ["averaged_head"]
 
 
-def averaged_head(folders: Sequence[Path]) -> EagleHead:
-    """Return the mean of heads of one shape that were trained for one target.
+def averaged_head(folders: Sequence[Path]) -> DraftHead:
+    """Return the mean of heads of one shape that were trained for one target, to propose the same tokens.
 
     Raises:
         ConfigError: a folder has no head, or one for something else than the first.
@@ -30,11 +30,14 @@ def averaged_head(folders: Sequence[Path]) -> EagleHead:
                 f"{folder}: a head of another shape, or for another target, than {folders[0]}; average heads that were "
                 "trained alike"
             )
+        if head.vocabulary != first.vocabulary:
+            raise ConfigError(
+                f"{folder}: a head with another draft vocabulary than {folders[0]}; average heads of the same tokens"
+            )
     states = [head.state_dict() for head in heads]
     mean = {name: torch.stack([state[name].float() for state in states]).mean(0) for name in states[0]}
-    result = EagleHead(
-        replace(first.config, trained_by={"average_of": [dict(head.config.trained_by) for head in heads]})
-    )
+    trained_by = {"average_of": [dict(head.config.trained_by) for head in heads]}
+    result = new_head(replace(first.config, trained_by=trained_by), first.vocabulary)
     result.load_state_dict(mean)
     return result
 

@@ -37,16 +37,16 @@ class TrainingBatch:
 
     Attributes:
         token_ids: `[B, T]` of tokens `t + 1`.
-        features: `[B, T, d]` of positions `t`.
+        features: `[B, T, layers * d]` of positions `t`.
         rows: `[N]` indices into `B * T` at which a law is learned.
-        targets: `[N, d]` features of positions `t + 1`.
-        laws: of the same `N` positions.
+        states: `[N, d]` last hidden states of the target at positions `t + 1`,
+        laws: and their laws.
     """
 
     token_ids: Tensor
     features: Tensor
     rows: Tensor
-    targets: Tensor
+    states: Tensor
     laws: Laws
 
 
@@ -108,7 +108,7 @@ def assemble(learned: Sequence[Learned], device: torch.device) -> TrainingBatch:
         token_ids.to(device),
         features.to(device),
         torch.cat([*_law_rows(learned, n_rows)]).to(device),
-        torch.cat([one.features[one.first_law :] for one in learned]).to(device),
+        torch.cat([one.states for one in learned]).to(device),
         Laws(*(tensor.to(device) for tensor in laws)),
     )
 

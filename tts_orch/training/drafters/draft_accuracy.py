@@ -7,11 +7,12 @@ from typing import Any, Final, NamedTuple
 import torch
 from torch import Tensor
 
-from tts_orch.drafters.eagle_head import EagleHead
+from tts_orch.drafters.draft_heads import DraftHead
+from tts_orch.drafters.eagle3_head import Eagle3Head
 from tts_orch.training.drafters.aligned_passes import aligned_passes
 from tts_orch.training.drafters.batches import assemble, batches_by_length
 from tts_orch.training.drafters.losses import most_probable
-from tts_orch.training.drafters.target_laws import TargetEnds
+from tts_orch.training.drafters.target_ends import TargetEnds
 from tts_orch.training.drafters.training_texts import TrainingTexts
 
 __all__ = ["DEPTHS", "DraftAccuracy", "judged_head"]
@@ -23,7 +24,7 @@ class DraftAccuracy(NamedTuple):
     """What a chain of `DEPTHS` tokens is worth, drafted greedily at every position of an answer.
 
     The head reads the text, its own features of positions it drafted, and is right where its most probable token is the
-    target's. So for answers of the target at temperature 0 this is what a verify step would accept.
+    target's: never where the target's is none that it may propose. So for answers of the target at temperature 0 this is what a verify step would accept.
 
     Attributes:
         acceptance: share of drafts whose first d tokens are all right, for d from 1.
@@ -39,16 +40,17 @@ class DraftAccuracy(NamedTuple):
 
 
 @torch.inference_mode()
-def judged_head(head: EagleHead, texts: TrainingTexts, ends: TargetEnds, batch_tokens: int) -> DraftAccuracy:
+def judged_head(head: DraftHead, texts: TrainingTexts, ends: TargetEnds, batch_tokens: int) -> DraftAccuracy:
     """Measure a head.
 
     Args:
         head: on the device of the target's ends.
         texts: that it has not learned from.
-        ends: of the target.
+        ends: of the target, for the head's vocabulary.
         batch_tokens: tokens of a pass at most, padding included.
     """
     n_right, n_drafts = torch.zeros(DEPTHS, dtype=torch.long), torch.zeros(DEPTHS, dtype=torch.long)
+    rows = head.lm_head.weight.to(ends.output.dtype) if isinstance(head, Eagle3Head) else ends.output
     for numbers in batches_by_length(texts.lengths, batch_tokens, seed=0):
         batch = assemble([texts.read(number) for number in numbers], ends.device)
         is_row = torch.zeros(batch.token_ids.shape, dtype=torch.bool, device=batch.rows.device)
@@ -57,9 +59,10 @@ def judged_head(head: EagleHead, texts: TrainingTexts, ends: TargetEnds, batch_t
         passes = aligned_passes(head, ends.embedding[batch.token_ids].float(), batch.features, DEPTHS)
         with ends.autocast():
             for depth, predicted in enumerate(passes):
-                guesses = most_probable(predicted.flatten(0, 1)[batch.rows], ends.output)
+                states = predicted.flatten(0, 1)[batch.rows]
+                guesses = most_probable(head.normed(states) if isinstance(head, Eagle3Head) else states, rows)
                 is_match = torch.zeros_like(is_row)
-                is_match.view(-1)[batch.rows] = guesses == batch.laws.top_ids[:, 0]
+                is_match.view(-1)[batch.rows] = guesses == ends.columns[batch.laws.top_ids[:, 0]]
                 is_drafted, is_right = is_drafted & is_row, is_right & is_match
                 n_right[depth] += int(is_right.sum())
                 n_drafts[depth] += int(is_drafted.sum())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -13,15 +13,15 @@ import torch
 from torch import Tensor, nn
 
 from tts_orch.atomic_file import write_atomically
-from tts_orch.drafters.eagle_head import EagleHead
-from tts_orch.errors import RunError
+from tts_orch.drafters.draft_heads import DraftHead
+from tts_orch.drafters.vocabulary_maps import map_weights
+from tts_orch.errors import ConfigError, RunError
 from tts_orch.seeds import stream_seed
-from tts_orch.training.drafters.aligned_passes import aligned_passes
+from tts_orch.training.drafters.batch_loss import batch_loss
 from tts_orch.training.drafters.batches import Step, TrainingBatch, assemble, plan_steps
 from tts_orch.training.drafters.draft_accuracy import DraftAccuracy, judged_head
-from tts_orch.training.drafters.losses import LossWeights, draft_loss
 from tts_orch.training.drafters.settings import DraftHeadSettings
-from tts_orch.training.drafters.target_laws import TargetEnds
+from tts_orch.training.drafters.target_ends import TargetEnds
 from tts_orch.training.drafters.training_texts import TrainingTexts
 
 __all__ = ["Alone", "HeadTraining", "Report", "Team"]
@@ -91,7 +91,7 @@ class HeadTraining:
     Attributes:
         texts: to learn from.
         held_out: for the reports.
-        ends: of the target, on the device of the training.
+        ends: of the target, for the head's vocabulary, on the device of the training.
         settings: losses and pace.
         seed: fixes the order of the texts and the noise.
     """
@@ -103,7 +103,7 @@ class HeadTraining:
     seed: int
 
     def run(
-        self, head: EagleHead, checkpoint: Path, team: Team, on_reports: Callable[[Sequence[Report]], None]
+        self, head: DraftHead, checkpoint: Path, team: Team, on_reports: Callable[[Sequence[Report]], None]
     ) -> list[Report]:
         """Train a head in place and return all reports; stopped at any time and called again, it ends with the same weights.
 
@@ -115,6 +115,7 @@ class HeadTraining:
                 with those of a checkpoint that is there.
 
         Raises:
+            ConfigError: the checkpoint is of a head for another draft vocabulary.
             RunError: the loss is no number any more.
         """
         steps = self._steps()
@@ -140,7 +141,7 @@ class HeadTraining:
                 total, n_laws = torch.zeros_like(total), 0
         return reports
 
-    def _report(self, step: int, n_steps: int, loss: float, rate: float, head: EagleHead) -> Report:
+    def _report(self, step: int, n_steps: int, loss: float, rate: float, head: DraftHead) -> Report:
         if not math.isfinite(loss):
             raise RunError("the training diverged; give a smaller learning_rate, and another --out")
         accuracy = judged_head(head, self.held_out, self.ends, self.settings.batch_tokens)
@@ -157,15 +158,16 @@ class HeadTraining:
             self.texts.lengths, n_laws, settings.batch_tokens, math.ceil(n_tokens / settings.n_passes), self.seed
         )
 
-    def _step(self, head: EagleHead, optimiser: torch.optim.Optimizer, step: Step, team: Team) -> Tensor:
+    def _step(self, head: DraftHead, optimiser: torch.optim.Optimizer, step: Step, team: Team) -> Tensor:
         """Do one step and return its loss, summed over answer tokens."""
         optimiser.zero_grad()
         mine = step.texts[team.rank :: team.size]
         loss = torch.zeros((), device=self._device)
         if mine:
             batch = assemble([self.texts.read(text) for text in mine], self._device)
-            self._add_noise(batch, step.epoch, mine)
-            summed = sum(self._losses(head, batch), start=loss)
+            if self.settings.loss != "eagle3":
+                self._add_noise(batch, step.epoch, mine)
+            summed = batch_loss(head, batch, self.ends, self.settings)
             (summed / step.n_laws).backward()
             loss = summed.detach()
         gradients = [_gradient(parameter) for parameter in head.parameters()]
@@ -173,17 +175,6 @@ class HeadTraining:
         nn.utils.clip_grad_norm_(head.parameters(), self.settings.clip)
         optimiser.step()
         return loss
-
-    def _losses(self, head: EagleHead, batch: TrainingBatch) -> Iterator[Tensor]:
-        """Yield the loss of every pass."""
-        settings = self.settings
-        top_weight = settings.top_weight if settings.loss == "hass" else 0.0
-        weights = LossWeights(settings.feature_weight, settings.law_weight, top_weight)
-        embeddings = self.ends.embedding[batch.token_ids].float()
-        with self.ends.autocast():
-            for predicted in aligned_passes(head, embeddings, batch.features, settings.n_passes):
-                chosen = predicted.flatten(0, 1)[batch.rows].float()
-                yield draft_loss(chosen, batch.targets, batch.laws, self.ends.output, weights)
 
     def _add_noise(self, batch: TrainingBatch, epoch: int, texts: Sequence[int]) -> None:
         """Blur the features by noise that depends on the text and the epoch alone, not on who reads it."""
@@ -205,18 +196,31 @@ def _pace(progress: float, warm_up: float) -> float:
     return progress / warm_up if progress < warm_up else (1 - progress) / (1 - warm_up)
 
 
-def _save(checkpoint: Path, head: EagleHead, optimiser: torch.optim.Optimizer, reports: Sequence[Report]) -> None:
-    state = {"head": head.state_dict(), "optimiser": optimiser.state_dict(), "reports": [r.to_json() for r in reports]}
+def _save(checkpoint: Path, head: DraftHead, optimiser: torch.optim.Optimizer, reports: Sequence[Report]) -> None:
+    state = {
+        "head": head.state_dict(),
+        "maps": map_weights(head.vocabulary),
+        "optimiser": optimiser.state_dict(),
+        "reports": [r.to_json() for r in reports],
+    }
     content = io.BytesIO()
     torch.save(state, content)
     write_atomically(checkpoint, content.getvalue())
 
 
-def _restore(checkpoint: Path, head: EagleHead, optimiser: torch.optim.Optimizer) -> list[Report]:
+def _restore(checkpoint: Path, head: DraftHead, optimiser: torch.optim.Optimizer) -> list[Report]:
     """Load the state and return its reports; none without a checkpoint."""
     if not checkpoint.exists():
         return []
     state = torch.load(checkpoint, weights_only=True, map_location="cpu")
+    if not _are_equal(state["maps"], map_weights(head.vocabulary)):
+        raise ConfigError(
+            f"vocabulary: {checkpoint} is a training for another draft vocabulary; give that one, or another --out"
+        )
     head.load_state_dict(state["head"])
     optimiser.load_state_dict(state["optimiser"])
     return [Report.from_json(values) for values in state["reports"]]
+
+
+def _are_equal(some: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> bool:
+    return some.keys() == others.keys() and all(torch.equal(some[name], others[name]) for name in some)

@@ -7,7 +7,7 @@ Sources: EAGLE-2, arXiv 2406.16858; HASS, arXiv 2408.15766.
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 import torch
 from torch import Tensor
@@ -15,37 +15,32 @@ from torch.nn.functional import smooth_l1_loss
 
 from tts_orch.training.drafters.target_laws import Laws
 
-__all__ = ["LossWeights", "draft_loss", "log_normalisers", "most_probable"]
+__all__ = ["feature_loss", "law_loss", "log_normalisers", "most_probable"]
 
 _ROWS: Final = 128  # of logits at a time: what fits the caches of a CPU
 
 
-class LossWeights(NamedTuple):
-    """Weights of the parts of the loss."""
-
-    features: float
-    law: float
-    top: float
+def feature_loss(predicted: Tensor, targets: Tensor) -> Tensor:
+    """Return the distance of features `[n, d]` from the target's, summed over positions."""
+    return smooth_l1_loss(predicted, targets, reduction="none").mean(dim=-1).sum()
 
 
-def draft_loss(predicted: Tensor, targets: Tensor, laws: Laws, output: Tensor, weights: LossWeights) -> Tensor:
-    """Return the loss, summed over positions.
+def law_loss(predicted: Tensor, laws: Laws, output: Tensor, weight: float, top_weight: float) -> Tensor:
+    """Return the cross-entropy against laws, and over their most probable tokens, summed over positions.
 
     Args:
         predicted: `[n, d]` float32 features.
-        targets: `[n, d]` the target's.
         laws: of the target, at the same positions.
-        output: `[V, d]` LM head; its type is that of the matrix products.
-        weights: of the parts.
+        output: `[k, d]` rows of the LM head of the laws' tokens; their type is that of the matrix products.
+        weight: of the cross-entropy.
+        top_weight: of that over the most probable tokens.
     """
     normalisers = log_normalisers(predicted, output)
-    distance = smooth_l1_loss(predicted, targets, reduction="none").mean(dim=-1)
-    cross_entropy = normalisers - (laws.expected * predicted).sum(dim=-1)
-    loss = weights.features * distance + weights.law * cross_entropy
-    if weights.top:
+    loss = weight * (normalisers - (laws.expected * predicted).sum(dim=-1))
+    if top_weight:
         rows = output[laws.top_ids].to(predicted.dtype)
         top_row = (laws.top_probs[..., None] * rows).sum(dim=-2)
-        loss = loss + weights.top * (laws.top_probs.sum(dim=-1) * normalisers - (top_row * predicted).sum(dim=-1))
+        loss = loss + top_weight * (laws.top_probs.sum(dim=-1) * normalisers - (top_row * predicted).sum(dim=-1))
     return loss.sum()
 
 

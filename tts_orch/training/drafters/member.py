@@ -13,20 +13,22 @@ from transformers import AutoConfig
 
 from tts_orch.atomic_file import write_atomically
 from tts_orch.drafters.checkpoint import save_head
-from tts_orch.drafters.eagle_head import EagleHead
 from tts_orch.drafters.head_config import HeadConfig
 from tts_orch.engine.model_files import tokenizer_id
 from tts_orch.engine.threads import set_threads
 from tts_orch.json_lines import json_line
-from tts_orch.seeds import stream_seed
 from tts_orch.training.base_model import BaseFiles, read_base_files
+from tts_orch.training.drafters.chosen_vocabulary import chosen_vocabulary
 from tts_orch.training.drafters.feature_shards import features_key, write_missing
+from tts_orch.training.drafters.first_weights import first_head
 from tts_orch.training.drafters.head_training import HeadTraining, Report, Team
 from tts_orch.training.drafters.settings import DrafterTrainingConfig
-from tts_orch.training.drafters.target_laws import TargetEnds, load_frozen_target
+from tts_orch.training.drafters.target_ends import target_ends
+from tts_orch.training.drafters.target_laws import load_frozen_target
 from tts_orch.training.drafters.training_sequences import TrainingSequence, n_training_tokens
 from tts_orch.training.drafters.training_texts import texts_of
 from tts_orch.training.process_rewards import settings_key
+from tts_orch.vocabulary.draft_vocabulary import DraftVocabulary
 
 __all__ = ["REPORTS", "MixtureParts", "OnProgress", "train_member"]
 
@@ -49,6 +51,7 @@ def train_member(config: DrafterTrainingConfig, parts: MixtureParts, team: Team,
         on_progress: told how far it is.
 
     Raises:
+        ConfigError: the draft vocabulary is for another target, or not the one that the training was begun with.
         TargetError: no head can be trained for the target.
         RunError: the training diverged.
     """
@@ -58,9 +61,14 @@ def train_member(config: DrafterTrainingConfig, parts: MixtureParts, team: Team,
         "ignore", "Mismatch dtype between input and weight"
     )  # norms under autocast, right all the same
     files = read_base_files(config.engine)
-    training = _training(config, files, parts, team, on_progress)
-    shape = HeadConfig.for_target(AutoConfig.from_pretrained(files.folder).get_text_config())
-    head = _new_head(shape, config.seed).to(files.device)
+    vocabulary = chosen_vocabulary(config, files)
+    shape = HeadConfig.for_target(
+        AutoConfig.from_pretrained(files.folder).get_text_config(),
+        architecture="eagle3" if config.head.loss == "eagle3" else "eagle",
+        draft_vocab_size=vocabulary and vocabulary.size,
+    )
+    training = _training(config, files, parts, shape.feature_layers, vocabulary, team, on_progress)
+    head = first_head(shape, vocabulary, training.ends, training.texts, config.seed)
 
     def on_reports(reports: Sequence[Report]) -> None:
         on_progress("training", reports[-1].step, reports[-1].n_steps)
@@ -80,17 +88,23 @@ def train_member(config: DrafterTrainingConfig, parts: MixtureParts, team: Team,
 
 
 def _training(
-    config: DrafterTrainingConfig, files: BaseFiles, parts: MixtureParts, team: Team, on_progress: OnProgress
+    config: DrafterTrainingConfig,
+    files: BaseFiles,
+    parts: MixtureParts,
+    layers: Sequence[int],
+    vocabulary: DraftVocabulary | None,
+    team: Team,
+    on_progress: OnProgress,
 ) -> HeadTraining:
     """Return the training, when all features are there."""
-    folder = config.cache_folder / features_key(files.weights_id, files.dtype_name)
+    folder = config.cache_folder / features_key(files.weights_id, files.dtype_name, layers)
     folder.mkdir(parents=True, exist_ok=True)
-    shards, texts, held_out = texts_of(parts, folder)
+    shards, texts, held_out = texts_of(parts, folder, layers)
     target = load_frozen_target(files, config.engine.target)
     mine = shards[team.rank :: team.size]
     write_missing(mine, target, lambda n_done: on_progress("features", n_done, len(mine)))
     team.wait()
-    ends = TargetEnds(target.embedding, target.output.to(_precision(config.head.precision, files.device)))
+    ends = target_ends(target, vocabulary, _precision(config.head.precision, files.device))
     return HeadTraining(texts, held_out, ends, config.head, config.seed)
 
 
@@ -98,12 +112,6 @@ def _precision(name: str, device: torch.device) -> torch.dtype:
     if name == "auto":
         name = "bfloat16" if device.type == "cuda" else "float32"
     return torch.bfloat16 if name == "bfloat16" else torch.float32
-
-
-def _new_head(config: HeadConfig, seed: int) -> EagleHead:
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(stream_seed(seed, 0, "first weights"))
-        return EagleHead(config)
 
 
 def _head_key(config: DrafterTrainingConfig, files: BaseFiles, parts: MixtureParts) -> str:
@@ -114,7 +122,7 @@ def _head_key(config: DrafterTrainingConfig, files: BaseFiles, parts: MixturePar
         texts=texts.hexdigest(),
         target=files.weights_id,
         dtype=files.dtype_name,
-        head=config.head.model_dump(),
+        head=config.head.in_use,
         seed=config.seed,
     )
 
@@ -124,8 +132,10 @@ def _provenance(config: DrafterTrainingConfig, parts: MixtureParts) -> dict[str,
         {"file": part.file.name, "tokens": n_training_tokens(sequences), "texts": sum(map(_is_trained_on, sequences))}
         for part, sequences in zip(config.data, parts, strict=True)
     ]
-    settings = config.head.model_dump()
-    return {"data": data, "answers": config.answers, "template": config.template, "seed": config.seed, **settings}
+    texts: dict[str, Any] = {"data": data, "answers": config.answers, "template": config.template, "seed": config.seed}
+    if config.vocabulary:
+        texts["vocabulary"] = str(config.vocabulary)
+    return {**texts, **config.head.in_use}
 
 
 def _is_trained_on(sequence: TrainingSequence) -> bool:

@@ -36,7 +36,7 @@ def answered_sequences(problems: Sequence[Problem], encoding: Encoding, answer: 
         for problem in group:
             candidate: Candidate = answers[problem.id]
             if candidate.is_complete:
-                yield encoding.sequence(encoding.prompt(problem), candidate.token_ids)
+                yield encoding.sequence(problem, candidate.token_ids)
 
 
 async def one_answer(problem: Problem, context: SearchContext) -> SearchResult:

@@ -19,7 +19,7 @@ from tts_orch.errors import TargetError
 from tts_orch.records import IntArray
 from tts_orch.training.base_model import BaseFiles
 
-__all__ = ["N_TOP", "FrozenTarget", "Laws", "TargetEnds", "load_frozen_target"]
+__all__ = ["N_TOP", "FrozenTarget", "Laws", "laws_of", "load_frozen_target"]
 
 N_TOP: Final = 10
 """K of HASS's distillation (arXiv 2408.15766)."""
@@ -32,7 +32,7 @@ class Laws(NamedTuple):
     """What the losses need of laws at n positions.
 
     Attributes:
-        expected: `[n, d]` mean row of the LM head under the law.
+        expected: `[n, d]` mean row of the LM head under the law, `[n, 0]` where nobody asked for it.
         top_ids: `[n, N_TOP]` most probable tokens, the most probable first; fewer where the vocabulary is smaller.
         top_probs: `[n, N_TOP]` float32 probabilities of these.
     """
@@ -40,28 +40,6 @@ class Laws(NamedTuple):
     expected: Tensor
     top_ids: Tensor
     top_probs: Tensor
-
-
-class TargetEnds(NamedTuple):
-    """What a head shares with its target.
-
-    Attributes:
-        embedding: `[V, d]` input embeddings.
-        output: `[V, d]` rows of the LM head; their type is that of matrix products.
-    """
-
-    embedding: Tensor
-    output: Tensor
-
-    @property
-    def device(self) -> torch.device:
-        """Where both are."""
-        return self.output.device
-
-    def autocast(self) -> torch.autocast:
-        """Return a context in which matrix products are of that type."""
-        dtype = self.output.dtype
-        return torch.autocast(self.device.type, dtype=dtype, enabled=dtype == torch.bfloat16)
 
 
 class FrozenTarget:
@@ -87,35 +65,32 @@ class FrozenTarget:
         self._check(name)
 
     @torch.inference_mode()
-    def features(self, sequences: Sequence[IntArray]) -> list[Tensor]:
-        """Return the last hidden states, `[n - 1, d]`, of all positions of every sequence but the last."""
+    def features(self, sequences: Sequence[IntArray], layers: Sequence[int]) -> list[Tensor]:
+        """Return hidden states of all positions of every sequence but the last, `[n - 1, len(layers) * d]`.
+
+        Args:
+            sequences: token ids.
+            layers: which hidden states, in this order, see `Drafter.feature_layers`.
+        """
         order = sorted(range(len(sequences)), key=lambda i: len(sequences[i]))
         found: dict[int, Tensor] = {}
         for first in range(0, len(order), _SEQUENCES):
             group = order[first : first + _SEQUENCES]
-            states = self._hidden([sequences[i][:-1] for i in group])
+            states = self._hidden([sequences[i][:-1] for i in group], layers)
             found.update((i, states[row, : len(sequences[i]) - 1]) for row, i in enumerate(group))
         return [found[i] for i in range(len(sequences))]
 
-    @torch.inference_mode()
-    def laws(self, features: Tensor) -> Laws:
-        """Return the laws `[n]` that belong to features `[n, d]`."""
-        parts = [*self._laws(features.split(_ROWS))]
-        return Laws(*(torch.cat(of_parts) for of_parts in zip(*parts, strict=True)))
-
-    def _laws(self, parts: Sequence[Tensor]) -> Iterator[Laws]:
-        for part in parts:
-            probs = torch.softmax((part @ self.output.T).float(), dim=-1)
-            top = probs.topk(min(N_TOP, probs.shape[1]))
-            yield Laws(probs.to(part.dtype) @ self.output, top.indices.to(torch.int32), top.values)
-
-    def _hidden(self, sequences: Sequence[IntArray]) -> Tensor:
+    def _hidden(self, sequences: Sequence[IntArray], layers: Sequence[int]) -> Tensor:
         """Run the layers; what pads shorter sequences stands behind them, where no row of theirs can see it."""
         padded = torch.zeros(len(sequences), max(map(len, sequences)), dtype=torch.long)
         for row, tokens in zip(padded, sequences, strict=True):
             row[: len(tokens)] = torch.from_numpy(tokens)
-        states: Tensor = self._model.base_model(padded.to(self.output.device), use_cache=False).last_hidden_state
-        return states
+        read = self._model.base_model(
+            padded.to(self.output.device),
+            use_cache=False,
+            output_hidden_states=any(layer != -1 for layer in layers),
+        )
+        return torch.cat([read.last_hidden_state if n == -1 else read.hidden_states[n] for n in layers], dim=-1)
 
     @torch.inference_mode()
     def _check(self, name: str) -> None:
@@ -127,6 +102,27 @@ class FrozenTarget:
                 f"{name}: its logits are no linear map of its last hidden state, so its laws cannot be learned; choose "
                 "a target without soft caps, scales or biases on its logits"
             )
+
+
+@torch.no_grad()
+def laws_of(states: Tensor, output: Tensor, *, with_expected: bool = True) -> Laws:
+    """Return the laws that belong to last hidden states, over the tokens whose rows of the LM head are given.
+
+    Args:
+        states: `[n, d]`.
+        output: `[k, d]`; tokens are numbered by its rows.
+        with_expected: whether the mean rows are computed.
+    """
+    parts = [*_laws(states.to(output.dtype).split(_ROWS), output, with_expected)]
+    return Laws(*(torch.cat(of_parts) for of_parts in zip(*parts, strict=True)))
+
+
+def _laws(parts: Sequence[Tensor], output: Tensor, with_expected: bool) -> Iterator[Laws]:
+    for part in parts:
+        probs = torch.softmax((part @ output.T).float(), dim=-1)
+        top = probs.topk(min(N_TOP, probs.shape[1]))
+        expected = probs.to(part.dtype) @ output if with_expected else part[:, :0]
+        yield Laws(expected, top.indices.to(torch.int32), top.values)
 
 
 def load_frozen_target(files: BaseFiles, name: str) -> FrozenTarget:

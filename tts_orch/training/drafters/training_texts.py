@@ -45,19 +45,20 @@ class TrainingTexts:
 
 
 def texts_of(
-    parts: Sequence[Sequence[TrainingSequence]], folder: Path
+    parts: Sequence[Sequence[TrainingSequence]], folder: Path, layers: Sequence[int]
 ) -> tuple[list[FeatureShard], TrainingTexts, TrainingTexts]:
     """Return all shards, the texts to train on, and the held-out ones.
 
     Args:
         parts: of a mixture.
-        folder: of the target's features.
+        folder: of the target's features,
+        layers: from these hidden states.
     """
     shards, texts = [], []
     for part in parts:
         for first in range(0, len(part), SEQUENCES_A_SHARD):
             group = part[first : first + SEQUENCES_A_SHARD]
-            shards.append(FeatureShard(folder, group))
+            shards.append(FeatureShard(folder, group, layers))
             texts += [_Text(one, shards[-1], place) for place, one in enumerate(group) if one.n_laws]
     training = [text for text in texts if not text.sequence.is_held_out]
     held_out = [text for text in texts if text.sequence.is_held_out]
