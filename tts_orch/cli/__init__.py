@@ -21,6 +21,7 @@ from tts_orch.cli.reward import reward
 from tts_orch.cli.run import run
 from tts_orch.cli.store import store
 from tts_orch.cli.tree import tree
+from tts_orch.cli.vocabulary import vocabulary
 from tts_orch.errors import OrchestratorError, RunError, UserError
 
 __all__ = ["execute", "main"]
@@ -52,6 +53,7 @@ _command.add_command(report)
 _command.add_command(reward)
 _command.add_command(store)
 _command.add_command(tree)
+_command.add_command(vocabulary)
 
 
 def main() -> None:

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from statistics import median
 
 from tts_orch.policies.drafting.draft_tree import (
     Drafter,
@@ -26,16 +27,24 @@ class Clock:
     """Seconds spent in what is `timed`; the first time is left out, since it loads compiled code."""
 
     def __init__(self) -> None:
-        self.seconds = 0.0
-        self._is_warm = False
+        self._laps: list[float] = []
+
+    @property
+    def seconds(self) -> float:
+        """All of them."""
+        return sum(self._laps[1:])
+
+    @property
+    def median(self) -> float:
+        """Of a block; 0 if there was but one."""
+        return median(self._laps[1:]) if len(self._laps) > 1 else 0.0
 
     @contextmanager
     def timed(self) -> Iterator[None]:
         """Time a block."""
         started = time.perf_counter()
         yield
-        self.seconds += (time.perf_counter() - started) * self._is_warm
-        self._is_warm = True
+        self._laps.append(time.perf_counter() - started)
 
 
 class MeasuredDrafter(Relay):

@@ -64,6 +64,13 @@ class SizeObjective:
         is_enough = self.coverage[self.sizes] >= self.min_coverage
         return self.smallest + int(np.argmax(np.where(is_enough, utility, _VIOLATED)))
 
+    def spread_sizes(self, n: int) -> list[int]:
+        """Return about `n` rising sizes, from the smallest that covers enough up to all tokens, the best one among them."""
+        whole = len(self.coverage) - 1
+        first = max(self.smallest, int(np.searchsorted(self.coverage, self.min_coverage)))
+        spread = np.geomspace(first, whole, n - 1).round().astype(int)
+        return sorted({*spread.tolist(), self.best_size(), whole})
+
 
 def size_objective(ranked: RankedTokens, flops: DraftFlops, alpha: float, min_coverage: float) -> SizeObjective:
     """Return the objective of a target's ranked tokens and a head's operations."""
