@@ -1,7 +1,7 @@
-"""Folders of drafters: heads of our own, public heads of EAGLE-2 and HASS, and small language models of transformers.
+"""Folders of drafters: heads of our own, public heads of EAGLE-2, HASS and EAGLE-3, and small language models of transformers.
 
-A head's folder has `config.json` and `model.safetensors`; the embedding and the LM head stay with the target. Whatever does not
-fit the target is refused in one line, before it drafts.
+A head's folder has `config.json` and `model.safetensors`; what it shares with its target stays with the target. Whatever does
+not fit the target is refused in one line, before it drafts.
 """
 
 from __future__ import annotations
@@ -19,10 +19,12 @@ from tts_orch.drafters.draft_heads import DraftHead, new_head
 from tts_orch.drafters.draft_network import HeadNetwork
 from tts_orch.drafters.eagle_network import head_network
 from tts_orch.drafters.head_config import HeadConfig
-from tts_orch.drafters.public_checkpoints import is_public_head, read_public_head
+from tts_orch.drafters.public_checkpoints import public_head_file, read_public_head
 from tts_orch.drafters.target_facts import TargetFacts
+from tts_orch.drafters.trimming import trimmed_head
 from tts_orch.drafters.vocabulary_maps import map_weights, take_vocabulary
 from tts_orch.errors import ConfigError, first_line
+from tts_orch.vocabulary.draft_vocabulary import DraftVocabulary
 
 __all__ = ["load_network", "read_head", "save_head"]
 
@@ -39,12 +41,12 @@ def load_network(folder: Path, target: TargetFacts) -> HeadNetwork:
     config = _read_config(folder)
     if "architecture" in config:
         head = read_head(folder)
-    elif is_public_head(folder):
-        head = read_public_head(folder, config, target)
+    elif file := public_head_file(folder):
+        head = read_public_head(file, config, target)
     else:
         return load_causal_lm(folder, target)
-    check_fits(folder, head.config, target)
-    return head_network(head, target)
+    check_fits(folder, head, target)
+    return head_network(_without_padding(head, target), target)
 
 
 def save_head(folder: Path, head: DraftHead) -> None:
@@ -76,20 +78,29 @@ def read_head(folder: Path) -> DraftHead:
     return head
 
 
-def check_fits(folder: Path, config: HeadConfig, target: TargetFacts) -> None:
+def check_fits(folder: Path, head: DraftHead, target: TargetFacts) -> None:
     """Refuse a head that was made for another target.
 
     Raises:
         ConfigError: says what differs.
     """
-    rows = len(target.embedding)
+    config, rows = head.config, len(target.embedding)
     if config.feature_size != target.hidden_size:
         raise ConfigError(
             f"{folder}: hidden_size is {config.feature_size}, the target's {target.hidden_size}; take a head of this target"
         )
+    if config.hidden_size != target.hidden_size and not config.has_embedding:
+        raise ConfigError(
+            f"{folder}: of another width than the target, without embed_tokens of its own; take another head"
+        )
     if not target.vocab_size <= config.vocab_size <= rows:
         raise ConfigError(
             f"{folder}: vocab_size is {config.vocab_size}, the target has {target.vocab_size} tokens; take a head of this target"
+        )
+    if head.vocabulary is not None and head.vocabulary.vocab_size < target.vocab_size:
+        raise ConfigError(
+            f"{folder}: its draft vocabulary is one of {head.vocabulary.vocab_size} tokens, the target has "
+            f"{target.vocab_size}; take a head of this target"
         )
     if not all(-1 <= layer < target.n_layers for layer in config.feature_layers):
         raise ConfigError(f"{folder}: feature_layers {list(config.feature_layers)} are not layers of this target")
@@ -99,6 +110,15 @@ def check_fits(folder: Path, config: HeadConfig, target: TargetFacts) -> None:
     ):
         if own and its and own != its:
             raise ConfigError(f"{folder}: trained for a target with other {name}; train a head for this target")
+
+
+def _without_padding(head: DraftHead, target: TargetFacts) -> DraftHead:
+    """Drop columns of rows that only fill up the target's embedding: no text has these tokens."""
+    vocabulary = head.vocabulary
+    if vocabulary is None or vocabulary.ids[-1] < target.vocab_size:
+        return head
+    real = vocabulary.ids[vocabulary.ids < target.vocab_size]
+    return trimmed_head(head, DraftVocabulary(real, vocabulary.vocab_size))
 
 
 def _read_config(folder: Path) -> dict[str, Any]:

@@ -12,7 +12,8 @@ import torch
 from torch import Tensor, nn
 
 from tts_orch.drafters.head_config import HeadConfig
-from tts_orch.drafters.head_layers import Attention, GatedMLP, KeysAndValues, Rotation, rotation
+from tts_orch.drafters.head_layers import Attention, GatedMLP, KeysAndValues
+from tts_orch.drafters.rotary import Rotation, rotation
 from tts_orch.vocabulary.draft_vocabulary import DraftVocabulary
 
 __all__ = ["EagleHead"]

@@ -12,7 +12,7 @@ from tts_orch.errors import ConfigError
 
 __all__ = ["check_drafter"]
 
-_SHARED_SIZES: Final = ("hidden_size", "vocab_size")
+_KIND: Final = ("architecture", "speculators_model_type", "model_type")
 
 
 def check_drafter(name: str, folder: Path, target: str) -> str:
@@ -33,7 +33,7 @@ def check_drafter(name: str, folder: Path, target: str) -> str:
         raise ConfigError(f"drafters: {name}: no weights in {folder}; train it again, or give another folder")
     if "architecture" in values:
         _check_sizes(place, HeadConfig.from_json(values, str(place)), target)
-    kind = values.get("architecture") or values.get("model_type", "unknown")
+    kind = next((values[name] for name in _KIND if name in values), "unknown")
     return f"{kind}, {sum(file.stat().st_size for file in weights) / 2**20:.1f} MiB of weights in {folder}"
 
 
@@ -41,11 +41,9 @@ def _check_sizes(place: Path, head: HeadConfig, target: str) -> None:
     folder = folder_here(target)
     values = _read(folder / "config.json") if folder else {}
     wanted = values.get("text_config", values)
-    for size in _SHARED_SIZES:
-        if wanted.get(size) not in (None, getattr(head, size)):
-            raise ConfigError(
-                f"{place}: {size} is {getattr(head, size)}, but {wanted[size]} in {target}; give a head trained for it"
-            )
+    for name, size in (("hidden_size", head.feature_size), ("vocab_size", head.vocab_size)):
+        if wanted.get(name) not in (None, size):
+            raise ConfigError(f"{place}: {name} is {size}, but {wanted[name]} in {target}; give a head trained for it")
 
 
 def _read(place: Path) -> dict[str, Any]:

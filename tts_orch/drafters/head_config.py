@@ -31,6 +31,7 @@ class HeadConfig:
         head_dim: width of a head.
         rms_norm_eps: of the norm before the MLP.
         rope_theta: base of the rotary positions.
+        rope_scaling: how these are scaled, as `rope_scaling` of transformers says it: `linear` or `llama3`; None if not.
         hidden_act: activation of the MLP, by its name in transformers.
         attention_bias: whether queries, keys and values have biases.
         vocab_size: rows of the target's embedding.
@@ -60,6 +61,7 @@ class HeadConfig:
     draft_vocab_size: int | None = None
     rms_norm_eps: float = 1e-6
     rope_theta: float = 10_000.0
+    rope_scaling: Mapping[str, Any] | None = None
     hidden_act: str = "silu"
     attention_bias: bool = False
     feature_layers: tuple[int, ...] = LAST_HIDDEN_STATE
@@ -103,7 +105,7 @@ class HeadConfig:
             "hidden_act": getattr(text_config, "hidden_act", None) or text_config.hidden_activation,
             "max_context": context_limit(text_config),
         }
-        if architecture == "eagle3":
+        if architecture == "eagle3" and "feature_layers" not in settings:
             values["feature_layers"] = low_middle_high(text_config.num_hidden_layers)
         return cls(**{**values, **settings})
 

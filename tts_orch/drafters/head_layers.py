@@ -10,14 +10,12 @@ from torch import Tensor, nn
 from transformers.activations import ACT2FN
 
 from tts_orch.drafters.head_config import HeadConfig
+from tts_orch.drafters.rotary import Rotation, rotated
 
-__all__ = ["Attention", "GatedMLP", "KeysAndValues", "Rotation", "causal_mask", "rotation"]
+__all__ = ["Attention", "GatedMLP", "KeysAndValues", "causal_mask"]
 
 KeysAndValues: TypeAlias = tuple[Tensor, Tensor]
 """`[B, kv_heads, S, head_dim]` each."""
-
-Rotation: TypeAlias = tuple[Tensor, Tensor]
-"""Cosines and sines `[B, 1, T, head_dim / 2]`."""
 
 
 class Attention(nn.Module):
@@ -46,7 +44,7 @@ class Attention(nn.Module):
             projection(states).unflatten(-1, (-1, self._head_dim)).transpose(1, 2)
             for projection in (self.q_proj, self.k_proj, self.v_proj)
         )
-        queries, keys = _rotated(queries, rotation), _rotated(keys, rotation)
+        queries, keys = rotated(queries, rotation), rotated(keys, rotation)
         if past is not None:
             keys, values = torch.cat([past[0], keys], dim=2), torch.cat([past[1], values], dim=2)
         if mask is None:
@@ -77,17 +75,3 @@ class GatedMLP(nn.Module):
 def causal_mask(n_rows: int, n_keys: int, device: torch.device) -> Tensor:
     """Return `[n_rows, n_keys]`: the last row reads all keys, each earlier one a key less."""
     return torch.ones(n_rows, n_keys, dtype=torch.bool, device=device).tril(n_keys - n_rows)
-
-
-def rotation(config: HeadConfig, positions: Tensor, dtype: torch.dtype) -> Rotation:
-    """Return the rotary angles (arXiv 2104.09864) of positions `[B, T]`, computed in float32 or more."""
-    precise = torch.float64 if dtype == torch.float64 else torch.float32
-    exponents = torch.arange(0, config.head_dim, 2, device=positions.device, dtype=precise) / config.head_dim
-    angles = positions[:, None, :, None].to(precise) * config.rope_theta**-exponents
-    return angles.cos().to(dtype), angles.sin().to(dtype)
-
-
-def _rotated(heads: Tensor, rotation: Rotation) -> Tensor:
-    cosines, sines = rotation
-    first, second = heads.chunk(2, dim=-1)
-    return torch.cat([first * cosines - second * sines, second * cosines + first * sines], dim=-1)
