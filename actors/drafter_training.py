@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import logging
 import shutil
 import uuid
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, wait
+from functools import partial
 from pathlib import Path
 from threading import Thread
 from typing import Any, Final
@@ -23,6 +25,8 @@ from tts_orch.training.drafters.member import MixtureParts, OnProgress, train_me
 from tts_orch.training.drafters.settings import DrafterTrainingConfig
 
 __all__ = ["train_on_cluster"]
+
+logger = logging.getLogger(__name__)
 
 _RESTARTS: Final = 2
 _WAIT_S: Final = 6 * 3600.0  # of a member for the others, that may have more features to compute
@@ -44,6 +48,7 @@ def train_on_cluster(
 
     Raises:
         ConfigError: Ray Train is not installed.
+        WorkerLostError: processes died again and again; the same call goes on.
         OrchestratorError: the training failed.
     """
     train = _ray_train()
@@ -51,24 +56,28 @@ def train_on_cluster(
     progress = config.out / "cache" / "progress.json"
     progress.unlink(missing_ok=True)  # of an earlier command
     resources = {name.removeprefix("num_").removesuffix("s").upper(): n for name, n in shares.resources.items()}
-    trainer = train.torch.TorchTrainer(
-        _train_member,
-        train_loop_config={"config": config.model_copy(update={"engine": shares.config}), "parts": parts},
-        torch_config=train.torch.TorchConfig(timeout_s=int(_WAIT_S)),
-        scaling_config=train.ScalingConfig(
-            num_workers=config.workers, use_gpu="GPU" in resources, resources_per_worker=resources
-        ),
-        run_config=train.RunConfig(
-            name=uuid.uuid4().hex,
-            storage_path=str(workplace),
-            failure_config=train.FailureConfig(max_failures=_RESTARTS),
-            worker_runtime_env={"env_vars": dict(SHORT_SPIN)},
-        ),
-    )
+
+    def train_once() -> None:
+        trainer = train.torch.TorchTrainer(
+            _train_member,
+            train_loop_config={"config": config.model_copy(update={"engine": shares.config}), "parts": parts},
+            torch_config=train.torch.TorchConfig(timeout_s=int(_WAIT_S)),
+            scaling_config=train.ScalingConfig(
+                num_workers=config.workers, use_gpu="GPU" in resources, resources_per_worker=resources
+            ),
+            run_config=train.RunConfig(
+                name=uuid.uuid4().hex,
+                storage_path=str(workplace),
+                worker_runtime_env={"env_vars": dict(SHORT_SPIN)},
+            ),
+        )
+        try:
+            trainer.fit()
+        except train.TrainingFailedError as error:
+            raise _meaning(error) from None
+
     try:
-        _follow(_begun(trainer.fit), progress, on_progress)
-    except train.TrainingFailedError as error:
-        raise _meaning(error) from None
+        _follow(_begun(partial(_restarted, train_once)), progress, on_progress)
     finally:
         shutil.rmtree(workplace, ignore_errors=True)
 
@@ -79,6 +88,17 @@ def _ray_train() -> Any:
     except ImportError:
         raise ConfigError("training needs Ray Train; install it with `pip install 'tts-orch[train]'`") from None
     return ray.train
+
+
+def _restarted(train_once: Callable[[], None], n_restarts: int = _RESTARTS) -> None:
+    """Train, and again where a member was lost; Ray's own restarts would repeat what fails again, too."""
+    try:
+        train_once()
+    except WorkerLostError as error:
+        if not n_restarts:
+            raise
+        logger.warning("%s; it goes on from the last checkpoint", first_line(error))
+        _restarted(train_once, n_restarts - 1)
 
 
 def _begun(run: Callable[[], object]) -> Future[None]:
@@ -149,4 +169,4 @@ def _meaning(error: Exception) -> OrchestratorError:
     failures = getattr(error, "worker_failures", {})
     ours = [failure for failure in failures.values() if isinstance(failure, OrchestratorError)]
     said = first_line(next(iter(failures.values()), error))
-    return ours[0] if ours else WorkerLostError(f"training stopped ({said}); run the same command again to go on")
+    return ours[0] if ours else WorkerLostError(f"the training stopped ({said})")

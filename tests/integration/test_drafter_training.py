@@ -79,3 +79,13 @@ def test_processes_that_share_the_steps_train_the_same_head(folder: Path, alone:
     together = train(folder, "together", "--loss", "hass", "--workers", "2", "--cache", str(folder / "shared"))
     for name, weight in alone.items():
         torch.testing.assert_close(together[name], weight, rtol=1e-2, atol=1e-3)
+
+
+def test_a_training_that_diverges_ends_at_once(
+    folder: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    arguments = ["--config", str(RECIPE), "--data-folder", str(folder), "--target", str(folder / "toy")]
+    options = ["--device", "cpu", "--out", str(folder / "diverged"), "--learning-rate", "1e30"]
+    assert execute(["drafter", "train", *arguments, *options]) == 1
+    assert "the training diverged; give a smaller learning_rate" in capfd.readouterr().err.splitlines()[-1]
+    assert "goes on from the last checkpoint" not in caplog.text
