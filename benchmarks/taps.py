@@ -6,7 +6,7 @@
     python benchmarks/taps.py tables                                         # all of it so far, as Markdown
 
 The target's trajectories are recorded once; what a drafter would have had accepted follows from them exactly. What is
-in --out already is not measured again.
+in --out already, with the same heads and settings, is not measured again; tables never mix heads or settings.
 
 Source of the comparison: arXiv 2603.27027.
 """
@@ -24,7 +24,7 @@ from noise import machine
 from taps_parts.acceptance import acceptance
 from taps_parts.recordings import WORKLOADS
 from taps_parts.rows import ROWS
-from taps_parts.speed import speed
+from taps_parts.speed import WAYS, speed
 from taps_parts.tables import tables
 
 from tts_orch.engine.threads import set_threads
@@ -62,6 +62,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--out", type=Path, default=Path("runs/taps"), help="folder of recordings and results")
     result.add_argument("--target", default="smollm2", help="the target model (smollm2)")
     result.add_argument("--threads", type=int, help="of kernels and torch; all cores if not given")
+    result.add_argument("--jobs", type=int, default=1, help="processes that replay (1)")
     result.add_argument("--losses", nargs="+", default=["eagle2", "hass"], help="kinds of heads (eagle2 hass)")
     names = [row.name for row in ROWS]
     result.add_argument("--rows", nargs="+", choices=names, default=names, metavar="ROW", help="rows to measure (all)")
@@ -73,6 +74,7 @@ def parser() -> argparse.ArgumentParser:
     result.add_argument("--depth", type=int, default=5, help="depth of draft trees (5)")
     result.add_argument("--width", type=int, default=10, help="beams of draft trees (10)")
     timed = result.add_argument_group("speed")
+    timed.add_argument("--ways", nargs="+", choices=WAYS, default=[*WAYS], metavar="WAY", help="what to compare (all)")
     timed.add_argument("--batch", type=int, default=16, help="trajectories at a time (16)")
     timed.add_argument("--samples", type=int, default=16, help="trajectories of a problem (16)")
     timed.add_argument("--speed-problems", type=int, default=4, help="problems of a workload (4)")

@@ -1,21 +1,27 @@
-"""Acceptance length of every row by replay, problem by problem, with what drafting took and what a pass would."""
+"""Acceptance length of every row by replay, problem by problem, in as many processes as are wanted."""
 
 from __future__ import annotations
 
 import argparse
+import multiprocessing
+import os
+import time
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Container, Iterator, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
+from itertools import chain, product
 from pathlib import Path
 from typing import Final
 
-import torch
+from safetensors.torch import load_file
 
-from taps_parts.recordings import Workshop
+from taps_parts.recordings import Recorded, Workshop, loaded_target
+from taps_parts.results import digests, identity, read_results
 from taps_parts.rows import ROWS, Row, drafting
 from tts_orch.drafters.loading import load_drafter
-from tts_orch.errors import RunFolderError
-from tts_orch.json_lines import JsonLinesFile, JsonObject, read_json_lines
+from tts_orch.engine.threads import set_threads
+from tts_orch.json_lines import JsonLinesFile, JsonObject
 from tts_orch.policies.drafting.composed_kinds import member_of_source
 from tts_orch.policies.drafting.draft_size import FixedSize
 from tts_orch.policies.drafting.draft_tree import VerifiedStep
@@ -27,6 +33,8 @@ from tts_orch.replay.replayer import replay
 __all__ = ["RESULTS", "acceptance"]
 
 RESULTS: Final = "acceptance.jsonl"
+_TOGETHER: Final = 16
+"""Trajectories: a head drafts for so many at hardly more than for one."""
 
 
 @dataclass(slots=True)
@@ -58,59 +66,89 @@ class _Count:
             self.member_steps[member] = self.member_steps.get(member, 0) + 1
 
 
+@dataclass(frozen=True, slots=True)
+class _Cell:
+    """A row on a recording; another process can be sent it.
+
+    Attributes:
+        key: what identifies the result.
+        row: who drafts.
+        heads: folder of folders of heads.
+        recorded: what the target said.
+    """
+
+    key: JsonObject
+    row: Row
+    heads: Path
+    recorded: Recorded
+
+
 def acceptance(arguments: argparse.Namespace) -> None:
-    """Acceptance length of every row by replay, with the time that drafting takes."""
-    workshop, path = Workshop(arguments), arguments.out / RESULTS
-    trees = {"nodes": arguments.nodes, "depth": arguments.depth, "width": arguments.width}
-    done = _done(path, trees)
-    results, costs = JsonLinesFile(path), workshop.target.measure_cost(1).table()
-    for workload, temperature, recording in workshop.recordings():
-        missing = [
-            (loss, row)
-            for loss in arguments.losses
-            for row in ROWS
-            if row.name in arguments.rows
-            and (temperature > 0 or not row.is_greedy)  # at temperature 0 all drafts are
-            and (workload, temperature, loss, row.name) not in done
-        ]
-        features = workshop.features(recording) if missing else {}
-        for loss, row in missing:
-            figures = _replayed(workshop, recording, features, arguments.heads / loss, row)
-            key = {"workload": workload, "temperature": temperature, "loss": loss, "row": row.name}
-            results.append({**key, "trees": trees, **figures, "cost_curve": costs})
-            print(f"{workload} T={temperature:g} {loss} {row.name}: tau {figures['tau']:.2f}", flush=True)
+    """Acceptance length of every row by replay."""
+    path = arguments.out / RESULTS
+    cells = _missing(arguments, {identity(result) for result in read_results(path)})
+    results = JsonLinesFile(path)
+    for n_done, (cell, figures) in enumerate(_run(cells, arguments), start=1):
+        key = cell.key
+        results.append({**key, **figures})
+        place = f"{key['workload']} T={key['temperature']:g} {key['loss']} {key['row']}"
+        print(f"{n_done}/{len(cells)} {place}: tau {figures['tau']:.2f}, {figures['seconds']:.0f} s", flush=True)
     results.close()
 
 
-def _done(path: Path, trees: JsonObject) -> set[tuple[str, float, str, str]]:
-    """Return what was measured before, with trees of the same size."""
-    results = [line.values for line in read_json_lines(path)]
-    if any(result["trees"] != trees for result in results):
-        raise RunFolderError(f"{path}: measured with trees of another size than {trees}; take another --out")
-    return {(result["workload"], result["temperature"], result["loss"], result["row"]) for result in results}
+def _missing(arguments: argparse.Namespace, done: Container[str]) -> list[_Cell]:
+    """Return what is not done yet, with its recordings made."""
+    names = ("target", "nodes", "depth", "width", "problems", "tokens")
+    settings = {name: getattr(arguments, name) for name in names}
+    rows = [row for row in ROWS if row.name in arguments.rows]
+    workshop, cells = Workshop(arguments), []
+    for loss, workload, temperature, row in product(
+        arguments.losses, arguments.workloads, arguments.temperatures, rows
+    ):
+        if temperature == 0 and row.is_greedy:  # there all drafts are
+            continue
+        heads = arguments.heads / loss
+        key = {"loss": loss, "workload": workload, "temperature": temperature, "row": row.name}
+        key |= {"settings": settings, "heads": digests(heads, row.heads)}
+        if identity(key) not in done:
+            cells.append(_Cell(key, row, heads, workshop.recorded(workload, temperature)))
+    return cells
 
 
-def _replayed(
-    workshop: Workshop, recording: Recording, features: dict[str, torch.Tensor], heads: Path, row: Row
-) -> JsonObject:
-    arguments = workshop.arguments
-    config = drafting(row, heads, arguments.nodes, arguments.depth, arguments.width)
-    drafter = load_drafter(config, workshop.target, is_shared=False)
-    assert drafter is not None, "every row has a head"
-    measured = MeasuredDrafter(drafter)
-    counts: dict[str, _Count] = defaultdict(_Count)
-    for step in _steps(recording, measured, config.max_nodes, features):
+def _run(cells: Sequence[_Cell], arguments: argparse.Namespace) -> Iterator[tuple[_Cell, JsonObject]]:
+    """Yield the figures of cells as they come."""
+    if arguments.jobs == 1:
+        yield from ((cell, _figures(cell)) for cell in cells)
+        return
+    threads = arguments.threads or max(1, (os.cpu_count() or 1) // arguments.jobs)
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(arguments.jobs, spawn, initializer=set_threads, initargs=(threads,)) as pool:
+        running = {pool.submit(_figures, cell): cell for cell in cells}
+        for future in as_completed(running):
+            yield running[future], future.result()
+
+
+def _figures(cell: _Cell) -> JsonObject:
+    """Replay a cell."""
+    started, settings = time.perf_counter(), cell.key["settings"]
+    config = drafting(cell.row, cell.heads, settings["nodes"], settings["depth"], settings["width"])
+    drafter = load_drafter(config, loaded_target(settings["target"]), is_shared=False)
+    assert drafter is not None, "every row drafts"
+    recording, states = Recording.load(cell.recorded.trajectories), load_file(cell.recorded.states)
+    measured, counts = MeasuredDrafter(drafter), defaultdict[str, _Count](_Count)
+    passes = replay(
+        recording,
+        measured,
+        FixedSize(config.max_nodes),
+        lockstep=_TOGETHER,
+        order="together",
+        features=lambda one: states[one.name],
+    )
+    for step in chain.from_iterable(passes):
         counts[problem_and_index(step.trajectory)[0]].add(step)
     return {
         "tau": measured.acceptance.tau,
         "nodes_a_step": measured.acceptance.nodes_a_step,
-        "drafting_s": measured.drafting.seconds / max(1, measured.acceptance.total.verify_steps - 1),
+        "seconds": time.perf_counter() - started,
         "problems": {problem: asdict(count) for problem, count in counts.items()},
     }
-
-
-def _steps(
-    recording: Recording, drafter: MeasuredDrafter, n_nodes: int, features: dict[str, torch.Tensor]
-) -> Iterator[VerifiedStep]:
-    for steps in replay(recording, drafter, FixedSize(n_nodes), features=lambda one: features[one.name]):
-        yield from steps

@@ -1,17 +1,19 @@
-"""What the target says on each workload, recorded once: every drafter is judged by the same tokens."""
+"""What the target says on each workload, and the hidden states that heads read, kept: every drafter is judged by the same."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final
 
+import safetensors.torch
 import torch
 
+from tts_orch.atomic_file import write_atomically
 from tts_orch.bench.recordings import difference, record, requests
-from tts_orch.bench.workloads import read_prompts
+from tts_orch.bench.workloads import Prompt, read_prompts
 from tts_orch.config import EngineConfig
 from tts_orch.engine.target import Target, load_target
 from tts_orch.errors import RunFolderError
@@ -19,7 +21,7 @@ from tts_orch.records import SamplingParams
 from tts_orch.replay.recording import RecordedTrajectory, Recording
 from tts_orch.replay.teacher_forcing import forced_features
 
-__all__ = ["WORKLOADS", "Workshop"]
+__all__ = ["WORKLOADS", "Recorded", "Workshop", "loaded_target"]
 
 WORKLOADS: Final = ("mt_bench", "gsm8k_test", "math500", "humaneval")
 """Chat, and three that reason or compute."""
@@ -27,8 +29,29 @@ _LAYERS: Final = (-1,)
 _SEED: Final = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Recorded:
+    """Files of a recording.
+
+    Attributes:
+        place: where they are, without endings.
+    """
+
+    place: Path
+
+    @property
+    def trajectories(self) -> Path:
+        """File of a `Recording`."""
+        return self.place.with_name(f"{self.place.name}.npz")
+
+    @property
+    def states(self) -> Path:
+        """File of the target's last hidden states, by the name of a trajectory."""
+        return self.place.with_name(f"{self.place.name}.safetensors")
+
+
 class Workshop:
-    """The target, its recordings, and the hidden states that heads read."""
+    """The target and its recordings."""
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
@@ -37,44 +60,44 @@ class Workshop:
     @property
     def target(self) -> Target:
         """The loaded target."""
-        return _target(self.config.target, self.config.threads)
+        return loaded_target(self.config.target)
 
-    def law(self, temperature: float) -> SamplingParams:
-        """Return the sampling law at a temperature."""
+    def prompts(self, workload: str, n: int) -> list[Prompt]:
+        """Return the first prompts of a workload."""
+        return read_prompts(workload, self.arguments.data, n, self.target.tokenizer)
+
+    def law(self, workload: str, temperature: float) -> SamplingParams:
+        """Return how a workload is sampled."""
         return SamplingParams(temperature=temperature, max_new_tokens=self.arguments.tokens)
 
-    def recording(self, workload: str, temperature: float) -> Recording:
-        """Return a recording, made if its file is not there.
+    def recorded(self, workload: str, temperature: float) -> Recorded:
+        """Return the files of a workload's recording, made if they are not there.
 
         Raises:
-            RunFolderError: the file is of other settings.
+            RunFolderError: the recording is of other settings.
         """
-        place: Path = self.arguments.out / "recordings" / f"{workload}-{temperature:g}.npz"
-        prompts = read_prompts(workload, self.arguments.data, self.arguments.problems, self.target.tokenizer)
-        wanted = requests(prompts, self.law(temperature), 1, _SEED)
-        if not place.exists():
-            place.parent.mkdir(parents=True, exist_ok=True)
-            record(self.target, self.config, wanted).save(place)
-        recording = Recording.load(place)
+        arguments = self.arguments
+        name = f"{workload}-{temperature:g}-{arguments.problems}x{arguments.tokens}"
+        files = Recorded(arguments.out / "recordings" / name)
+        prompts = self.prompts(workload, arguments.problems)
+        wanted = requests(prompts, self.law(workload, temperature), 1, _SEED)
+        if not files.trajectories.exists():
+            files.trajectories.parent.mkdir(parents=True, exist_ok=True)
+            record(self.target, self.config, wanted).save(files.trajectories)
+        recording = Recording.load(files.trajectories)
         changed = difference(recording, self.target, wanted)
         if changed:
-            raise RunFolderError(f"{place}: {changed} changed since; delete it, or take another --out")
-        return recording
+            raise RunFolderError(f"{files.trajectories}: {changed} changed since; delete it, or take another --out")
+        if not files.states.exists():
+            states = {one.name: self._states(one) for one in recording.trajectories}
+            write_atomically(files.states, safetensors.torch.save(states))
+        return files
 
-    def recordings(self) -> Iterator[tuple[str, float, Recording]]:
-        """Yield every workload at every temperature."""
-        for workload in self.arguments.workloads:
-            for temperature in self.arguments.temperatures:
-                yield workload, temperature, self.recording(workload, temperature)
-
-    def features(self, recording: Recording) -> dict[str, torch.Tensor]:
-        """Return the hidden states of all trajectories by name."""
-        return {one.name: self._features(one) for one in recording.trajectories}
-
-    def _features(self, one: RecordedTrajectory) -> torch.Tensor:
-        return forced_features(self.target, one.prompt, one.tokens, _LAYERS)
+    def _states(self, one: RecordedTrajectory) -> torch.Tensor:
+        return forced_features(self.target, one.prompt, one.tokens, _LAYERS).clone()
 
 
 @cache
-def _target(name: str, threads: int | None) -> Target:
-    return load_target(EngineConfig(target=name, drafter="none", threads=threads))
+def loaded_target(name: str) -> Target:
+    """Return a target, loaded once a process."""
+    return load_target(EngineConfig(target=name, drafter="none"))

@@ -1,4 +1,4 @@
-"""What is compared: heads alone, and how two or three of them work together."""
+"""What is compared: heads alone, how two or three of them work together, and STAND without and with them."""
 
 from __future__ import annotations
 
@@ -12,6 +12,8 @@ from tts_orch.config import DraftingConfig
 __all__ = ["HINDSIGHT", "ROWS", "Row", "drafting"]
 
 _PAIR: Final = ("math", "chat")
+_STAND: Final = {"drafter": "stand", "update_from_rejected": False}
+"""What a replay can tell exactly."""
 HINDSIGHT: Final = "hindsight"
 """Needs no replay: what the heads of the pair did alone is chosen from, question by question."""
 
@@ -33,6 +35,11 @@ class Row:
     n_trees: int = 1
 
     @property
+    def members(self) -> tuple[str, ...]:
+        """Who drafts, in the order of a composition."""
+        return (*(["stand"] if self.settings.get("drafter") == "stand" else []), *self.heads)
+
+    @property
     def is_greedy(self) -> bool:
         """Whether its drafts do not look at the verifier's noise."""
         return self.settings.get("draft_sampling") == "deterministic"
@@ -47,6 +54,9 @@ ROWS: Final = (
     Row("merged", _PAIR, {"routing": "merged"}),
     Row("confidence of three", (*_PAIR, "code"), {"routing": "confidence"}),
     Row("merged of three", (*_PAIR, "code"), {"routing": "merged"}),
+    Row("stand", (), _STAND),
+    Row("stand + routed", _PAIR, {**_STAND, "routing": "expected_tokens"}),
+    Row("stand + merged", _PAIR, {**_STAND, "routing": "merged"}),
     Row("math, greedy drafts", ("math",), {"draft_sampling": "deterministic"}),
     Row("chat, greedy drafts", ("chat",), {"draft_sampling": "deterministic"}),
     Row("merged, greedy drafts", _PAIR, {"routing": "merged", "draft_sampling": "deterministic"}),
@@ -68,5 +78,7 @@ def drafting(row: Row, heads: Path, n_nodes: int, depth: int, width: int) -> Dra
         ConfigError: a head is missing.
     """
     folders = {name: heads / name for name in row.heads}
-    size = {"node_budget": False, "max_nodes": row.n_trees * n_nodes, "draft_depth": depth, "draft_width": width}
-    return DraftingConfig(drafter="neural", drafters=folders, **size, **row.settings)
+    size = {"node_budget": False, "max_nodes": row.n_trees * n_nodes}
+    if row.heads:
+        size |= {"draft_depth": depth, "draft_width": width}
+    return DraftingConfig(**{"drafter": "neural", "drafters": folders, **size, **row.settings})

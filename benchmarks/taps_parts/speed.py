@@ -10,20 +10,22 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from noise import machine
 
 from taps_parts.recordings import Workshop
+from taps_parts.results import digests, identity, read_results
 from tts_orch.bench.decoding import Decoded, decode, new_decoder, request
 from tts_orch.bench.intervals import ratio_interval
-from tts_orch.bench.workloads import Prompt, read_prompts
+from tts_orch.bench.workloads import Prompt
 from tts_orch.config import DraftingConfig
 from tts_orch.drafters.loading import load_drafter
 from tts_orch.engine.cost_model import CostModel
 from tts_orch.engine.decoder import Decoder
 from tts_orch.errors import RunError
-from tts_orch.json_lines import JsonLinesFile, JsonObject, read_json_lines
+from tts_orch.json_lines import JsonLinesFile, JsonObject
 from tts_orch.records import SamplingParams
 
-__all__ = ["SPEEDS", "speed"]
+__all__ = ["SPEEDS", "WAYS", "speed"]
 
 SPEEDS: Final = "speed.jsonl"
 _PLAIN: Final = "plain"
@@ -53,23 +55,36 @@ _SPEEDS: Final[Mapping[str, _Speed]] = {
 }
 
 
+WAYS: Final = tuple(_SPEEDS)
+"""To decode, by name."""
+
+
 def speed(arguments: argparse.Namespace) -> None:
     """Tokens a second of heads, routings, STAND and both together, against plain decoding."""
     workshop, path = Workshop(arguments), arguments.out / SPEEDS
-    done = {(line.values["loss"], line.values["workload"]) for line in read_json_lines(path)}
+    done = {identity(result) for result in read_results(path)}
     results, costs = JsonLinesFile(path), workshop.target.measure_cost(arguments.batch)
     for loss, workload in product(arguments.losses, arguments.workloads):
-        if (loss, workload) not in done:
-            results.append({"loss": loss, "workload": workload, **_measured(workshop, costs, loss, workload)})
+        key = {"loss": loss, "workload": workload, **_measured_with(arguments, loss)}
+        if identity(key) not in done:
+            results.append({**key, **_measured(workshop, costs, loss, workload)})
     results.close()
+
+
+def _measured_with(arguments: argparse.Namespace, loss: str) -> JsonObject:
+    names = ("samples", "speed_problems", "speed_tokens", "speed_temperature", "depth", "speed_width")
+    settings = {name: getattr(arguments, name) for name in ("target", "batch", *names)}
+    heads = dict.fromkeys(head for name in arguments.ways for head in _SPEEDS[name].heads)
+    return {"settings": settings, "heads": digests(arguments.heads / loss, [*heads]), "compared": arguments.ways}
 
 
 def _measured(workshop: Workshop, costs: CostModel, loss: str, workload: str) -> JsonObject:
     """Time all ways on one workload."""
     arguments = workshop.arguments
     law = SamplingParams(temperature=arguments.speed_temperature, max_new_tokens=arguments.speed_tokens)
-    prompts = read_prompts(workload, arguments.data, arguments.speed_problems, workshop.target.tokenizer)
-    decoders = {name: _decoder(workshop, costs, arguments.heads / loss, way) for name, way in _SPEEDS.items()}
+    prompts = workshop.prompts(workload, arguments.speed_problems)
+    compared = dict.fromkeys([_PLAIN, *arguments.ways])
+    decoders = {name: _decoder(workshop, costs, arguments.heads / loss, _SPEEDS[name]) for name in compared}
     measured: dict[str, list[Decoded]] = {name: [] for name in decoders}
     for turn, prompt in enumerate([prompts[-1], *prompts]):  # the first turn compiles and touches memory
         names = [*decoders][turn % len(decoders) :] + [*decoders][: turn % len(decoders)]
@@ -81,8 +96,10 @@ def _measured(workshop: Workshop, costs: CostModel, loss: str, workload: str) ->
                 measured[name].append(one)
             print(f"{loss} {workload} {turn}/{len(prompts)}: {_rates(measured)}", flush=True)
     rows = {name: float(np.mean([n for one in values for n in one.pass_rows])) for name, values in measured.items()}
+    target = workshop.target
     return {
-        "batch": arguments.batch,
+        "dtype": str(target.dtype).removeprefix("torch."),
+        "device": f"{target.device}, {machine()}",
         "ways": {name: {**_figures(values, measured[_PLAIN]), "rows": rows[name]} for name, values in measured.items()},
         "tv_over_t1": {name: float(costs.seconds(n) / costs.seconds(1.0)) for name, n in rows.items()},
     }

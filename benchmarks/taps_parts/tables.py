@@ -11,11 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from taps_parts.acceptance import RESULTS
+from taps_parts.results import comparable, read_results
 from taps_parts.rows import HINDSIGHT, ROWS
 from taps_parts.speed import SPEEDS
 from tts_orch.bench.markdown import Cell, table
-from tts_orch.engine.cost_model import CostModel
-from tts_orch.json_lines import JsonObject, read_json_lines
+from tts_orch.json_lines import JsonObject
 from tts_orch.policies.routing.hindsight import chosen_in_hindsight
 
 __all__ = ["tables"]
@@ -31,24 +31,34 @@ _COMPARED: Final = (
     ("confidence", "entropy"),
     ("merged", "confidence"),
     ("merged", "double"),
+    ("confidence of three", "confidence"),
+    ("merged of three", "merged"),
+    ("stand + routed", "stand"),
+    ("stand + merged", "merged"),
     ("concatenated", "merged"),
 )
 """Pairs whose order the paper states, who is better at home, and what twice the data or twice the nodes give."""
+
+_CHOOSING: Final = ("confidence", "entropy", "expected_tokens")
+"""Routings that take one tree."""
 
 Problems = dict[str, JsonObject]
 
 
 def tables(arguments: argparse.Namespace) -> None:
-    """Print everything that was measured into --out so far."""
-    results = [line.values for line in read_json_lines(arguments.out / RESULTS)]
-    for loss in dict.fromkeys(result["loss"] for result in results):
-        for temperature in dict.fromkeys(result["temperature"] for result in results):
-            cell = [one for one in results if (one["loss"], one["temperature"]) == (loss, temperature)]
-            if cell:
-                print(f"### {loss}, T = {temperature:g}\n\n{_acceptance(cell)}\n{_differences(cell)}")
-                print(f"Who was chosen:\n\n{_choices(cell)}")
-    for line in read_json_lines(arguments.out / SPEEDS):
-        print(_speeds(line.values))
+    """Print everything that was measured into --out so far: a table for each of its settings."""
+    for cell, n_outdated in comparable(read_results(arguments.out / RESULTS)):
+        loss, temperature, settings = (cell[0][name] for name in ("loss", "temperature", "settings"))
+        print(f"### {loss}, T = {temperature:g}\n\n{_said(settings)}\n\n{_acceptance(cell)}\n{_differences(cell)}")
+        print(f"Who was chosen:\n\n{_choices(cell)}")
+        if n_outdated:
+            print(f"Left out: {n_outdated} results of heads that have other weights by now.\n")
+    for result in read_results(arguments.out / SPEEDS):
+        print(_speeds(result))
+
+
+def _said(settings: Mapping[str, object]) -> str:
+    return ", ".join(f"{name.removeprefix('speed_')} {value}" for name, value in settings.items())
 
 
 def _by_row(cell: Sequence[JsonObject]) -> dict[str, dict[str, JsonObject]]:
@@ -86,28 +96,16 @@ def _acceptance(cell: Sequence[JsonObject]) -> str:
         results = [rows[name].get(workload) for workload in workloads]
         taus = [None if result is None else _tau(result["problems"].values()) for result in results]
         known = [tau for tau in taus if tau is not None]
-        timed = [result for result in results if result is not None and "drafting_s" in result]
-        speeds = [_modelled(result) for result in timed]
-        drafting = 1000 * float(np.mean([result["drafting_s"] for result in timed])) if timed else None
-        nodes = float(np.mean([result["nodes_a_step"] for result in timed])) if timed else None
+        sizes = [result["nodes_a_step"] for result in results if result is not None and "nodes_a_step" in result]
         mean = sum(known) / len(known) if len(known) == len(taus) else None
-        lines.append([name, *taus, mean, nodes, drafting, float(np.mean(speeds)) if speeds else None])
-    header = ["drafts", *workloads, "mean tau", "nodes", "drafting, ms", "speed against plain, modelled"]
-    return table(header, lines)
+        lines.append([name, *taus, mean, float(np.mean(sizes)) if sizes else None])
+    return table(["drafts", *workloads, "mean tau", "nodes"], lines)
 
 
 def _tau(counts: Iterable[JsonObject]) -> float:
     """Return committed tokens a verify step."""
     counts = list(counts)
     return sum(count["committed"] for count in counts) / sum(count["steps"] for count in counts)
-
-
-def _modelled(result: JsonObject) -> float:
-    """Return tau T1 / (Tv + Td) of one trajectory, by the measured cost of passes and of drafting."""
-    rows, seconds = zip(*result["cost_curve"], strict=True)
-    costs = CostModel(seconds, rows)
-    verify, plain = float(costs.seconds(1.0 + result["nodes_a_step"])), float(costs.seconds(1.0))
-    return result["tau"] * plain / (verify + result["drafting_s"])
 
 
 def _differences(cell: Sequence[JsonObject]) -> str:
@@ -153,10 +151,10 @@ def _choices(cell: Sequence[JsonObject]) -> str:
     lines = []
     for row in ROWS:
         for result in cell:
-            if result["row"] == row.name and row.settings.get("routing") in ("confidence", "entropy"):
+            if result["row"] == row.name and row.settings.get("routing") in _CHOOSING:
                 chosen: Counter[str] = Counter()
                 for problem in result["problems"].values():
-                    chosen.update({row.heads[int(member)]: n for member, n in problem["member_steps"].items()})
+                    chosen.update({row.members[int(member)]: n for member, n in problem["member_steps"].items()})
                 lines.append([f"{row.name}, steps", result["workload"], _shares(chosen)])
     for workload, result in _by_row(cell).get(HINDSIGHT, {}).items():
         lines.append([f"{HINDSIGHT}, questions", workload, _shares(result["chosen"])])
@@ -173,5 +171,8 @@ def _speeds(result: JsonObject) -> str:
         ratio = way["ratio"]
         against = f"{ratio['median']:.2f} [{ratio['low']:.2f}, {ratio['high']:.2f}]"
         lines.append([name, way["tokens_per_second"], against, way["tau"], way["rows"], result["tv_over_t1"][name]])
-    title = f"### {result['workload']}, {result['loss']} heads, batch {result['batch']}\n\n"
-    return title + table(["drafts", "tokens/s", "against plain [95 %]", "tau", "rows a pass", "Tv/T1"], lines)
+    heads = ", ".join(f"{name} {digest}" for name, digest in result["heads"].items())
+    title = f"### {result['workload']}, {result['loss']} heads ({heads})\n\n"
+    place = f"{_said(result['settings'])}, {result['dtype']}, {result['device']}, 1 node\n\n"
+    header = ["drafts", "tokens/s", "against plain [95 %]", "tau", "rows a pass", "Tv/T1"]
+    return title + place + table(header, lines)
