@@ -1,0 +1,101 @@
+"""Draft vocabularies against each other: how large they are chosen, what heads lose with them, and what they gain in speed.
+
+    python benchmarks/vocabulary.py texts choices --data data               # prompts of the narrow domains; sizes, coverage
+    make drafters DATA=data RECIPES="mixed tools entities"                  # trains the heads, for hours
+    python benchmarks/vocabulary.py acceptance --data data --heads runs/drafters   # acceptance length by replay
+    python benchmarks/vocabulary.py levels sizes speed --data data --heads runs/drafters   # seconds, on a quiet machine
+    python benchmarks/vocabulary.py tables plots                            # all of it so far
+
+The target's trajectories are recorded once. What is in --out already, with the same heads, vocabularies and settings, is not
+measured again.
+
+Source of the comparison: arXiv 2603.05210.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Callable
+from datetime import date
+from pathlib import Path
+from typing import Final
+
+from noise import machine
+from vocabulary_parts.acceptance import acceptance
+from vocabulary_parts.choices import choices
+from vocabulary_parts.levels import levels
+from vocabulary_parts.plots import plots
+from vocabulary_parts.recordings import WORKLOADS
+from vocabulary_parts.sizes import sizes
+from vocabulary_parts.speed import TREES, speed
+from vocabulary_parts.tables import tables
+from vocabulary_parts.texts import texts
+from vocabulary_parts.ways import VOCABULARIES
+
+from tts_orch.engine.threads import set_threads
+from tts_orch.errors import OrchestratorError
+
+_PARTS: Final[dict[str, Callable[[argparse.Namespace], None]]] = {
+    "texts": texts,
+    "choices": choices,
+    "acceptance": acceptance,
+    "levels": levels,
+    "sizes": sizes,
+    "speed": speed,
+    "tables": tables,
+    "plots": plots,
+}
+
+
+def main() -> None:
+    """Measure and print what was asked for."""
+    arguments = parser().parse_args()
+    arguments.out.mkdir(parents=True, exist_ok=True)
+    if arguments.threads is not None:
+        set_threads(arguments.threads)
+    print(f"{machine()}, {date.today()}", flush=True)
+    try:
+        for name in arguments.parts:
+            _PARTS[name](arguments)
+    except OrchestratorError as error:
+        sys.exit(f"vocabulary: {error}")
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the options."""
+    result = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    result.add_argument("parts", nargs="+", choices=_PARTS, help="what to do")
+    result.add_argument("--data", type=Path, help="folder of public files")
+    result.add_argument(
+        "--heads", type=Path, default=Path("runs/drafters"), help="folder of LOSS/NAME folders of heads"
+    )
+    result.add_argument("--out", type=Path, default=Path("runs/vocabulary"), help="folder of recordings and results")
+    result.add_argument("--target", default="smollm2", help="the target model (smollm2)")
+    result.add_argument("--threads", type=int, help="of kernels and torch; all cores if not given")
+    result.add_argument("--losses", nargs="+", default=["eagle2", "eagle3"], help="kinds of heads (eagle2 eagle3)")
+    result.add_argument(
+        "--vocabularies", nargs="+", choices=VOCABULARIES, default=VOCABULARIES, help="what heads may propose (all)"
+    )
+    result.add_argument("--workloads", nargs="+", default=WORKLOADS, help=f"what is drafted ({' '.join(WORKLOADS)})")
+    result.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0], help="sampling temperatures (0 1)")
+    result.add_argument("--problems", type=int, default=20, help="problems of a workload (20)")
+    result.add_argument("--tokens", type=int, default=128, help="most tokens of a trajectory (128)")
+    result.add_argument("--alpha", type=float, default=0.5, help="weight of coverage in the utility (0.5)")
+    result.add_argument("--min-coverage", type=float, default=0.9, help="least coverage of the corpus (0.9)")
+    trees = result.add_argument_group("acceptance")
+    trees.add_argument("--nodes", type=int, default=59, help="draft nodes of a verify step (59)")
+    trees.add_argument("--depth", type=int, default=5, help="depth of draft trees (5)")
+    trees.add_argument("--width", type=int, default=10, help="beams of draft trees (10)")
+    timed = result.add_argument_group("speed")
+    timed.add_argument("--batches", type=int, nargs="+", default=[1, 16], help="trajectories at a time (1 16)")
+    timed.add_argument("--trees", nargs="+", choices=TREES, default=[*TREES], help="of draft nodes (all)")
+    timed.add_argument("--speed-workloads", nargs="+", help="what every head decodes; its own domain if not given")
+    timed.add_argument("--speed-problems", type=int, default=8, help="problems of a workload (8)")
+    timed.add_argument("--speed-tokens", type=int, default=64, help="most tokens of a trajectory (64)")
+    timed.add_argument("--speed-temperature", type=float, default=0.0, help="sampling temperature (0)")
+    return result
+
+
+if __name__ == "__main__":
+    main()
