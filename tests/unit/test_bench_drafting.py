@@ -107,15 +107,19 @@ def test_recordings_are_used_again(folder: Path) -> None:
     assert before == {path: path.stat().st_mtime_ns for path in before}
 
 
-def test_trained_drafters_are_compared_in_real_runs(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_trained_drafters_are_compared(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = folder / "trained"
     shutil.copytree(folder / "out", out)
     named = [word for name in ("same", "other") for word in ("--drafters", f"{name}={folder / 'toy'}")]
-    assert execute(command(folder, *named, "--parts", "real", out=out, methods=["prompt_lookup"])) == 0
-    rows = {row["label"]: row for row in json.loads((out / "results.json").read_text())["real"]["rows"]}
-    assert rows["same"]["is_real"]
-    assert rows["same"]["tau"] > 2
-    assert rows["same + other, merged"]["tau"] > 2
+    assert (
+        execute(command(folder, *named, "--parts", "replay", "--parts", "real", out=out, methods=["prompt_lookup"]))
+        == 0
+    )
+    parts = json.loads((out / "results.json").read_text())
+    for part in ("replay", "real"):
+        rows = {row["label"]: row for row in parts[part]["rows"]}
+        assert rows["same"]["tau"] > 2
+        assert rows["same + other, merged"]["tau"] > 2
     assert "same + other, merged" in (out / "tables.md").read_text()
     assert execute(command(folder, "--drafters", f"math={folder / 'absent'}", "--dry-run")) == 2
     assert "drafters: math: " in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The parts of the benchmark that need recordings and no model: replays, overlap, the two verification rules."""
+"""The parts of the benchmark that decode nothing: replays, overlap, the two verification rules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from tts_orch.bench.alternation import alternation_rows
-from tts_orch.bench.methods import Method, ablations, chosen_methods, learns_from_rejected
+from tts_orch.bench.methods import Method, ablations, chosen_methods, learns_from_rejected, trained_methods
 from tts_orch.bench.offline_cells import coupling_rows, overlap_rows
 from tts_orch.bench.plan import ALTERNATING, BenchPlan
 from tts_orch.bench.replay_cells import ReplayCell, run_cells
@@ -64,7 +64,7 @@ class OfflineParts:
             cell
             for temperature in self.plan.temperatures
             for workload in self.plan.workloads
-            for method in chosen_methods(self.plan.methods)
+            for method in (*chosen_methods(self.plan.methods), *trained_methods(self.plan.drafters))
             for cell in self._cells(method, workload, temperature)
         ]
         return {"rows": self._run(cells)}
@@ -72,6 +72,9 @@ class OfflineParts:
     def _cells(self, method: Method, workload: str, temperature: float) -> Iterator[ReplayCell]:
         """Yield node counts one trajectory after another, and lockstep widths at the largest node count."""
         plan = self.plan
+        if "drafters" in method.settings:  # not cheap enough for the whole matrix
+            yield self.cell(method, (workload,), temperature, plan.compared_nodes)
+            return
         if learns_from_rejected(method.config(plan.compared_nodes, self.trees)):
             return
         has_no_size = method.settings.get("node_budget") or method.settings["drafter"] == "none"
@@ -94,7 +97,7 @@ class OfflineParts:
             "lockstep": lockstep,
         }
         paths = tuple(self.folder.recording(self.plan, workload, temperature) for workload in workloads)
-        return ReplayCell(paths, key, method.config(n_nodes, self.trees), lockstep, self.cost_curve)
+        return ReplayCell(paths, key, method.config(n_nodes, self.trees), lockstep, self.cost_curve, self.plan.target)
 
     def _run(self, cells: Sequence[ReplayCell]) -> list[JsonObject]:
         rows: list[JsonObject] = []

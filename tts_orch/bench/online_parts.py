@@ -141,7 +141,7 @@ class OnlineParts:
         ]
         recording, rows = self._cut(workload, prompts), []
         for cell in cells:
-            is_real = bool(cell.config.drafters) or learns_from_rejected(cell.config)
+            is_real = not cell.config.drafters and learns_from_rejected(cell.config)
             figures = self._run.row(cell.config, prompts) if is_real else replayed(cell, recording)
             rows.append({**cell.key, "is_real": is_real, **figures})
             how = "real" if is_real else "replay"

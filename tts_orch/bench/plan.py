@@ -69,7 +69,8 @@ class BenchPlan(Settings):
     methods: tuple[str, ...] = ()
     """Methods to compare, by name; all if not given."""
     drafters: dict[str, Path] = Field(default_factory=dict)
-    """Trained drafters to compare as well, folders by name: each alone and all merged, in real runs of the part `real`."""
+    """Trained drafters to compare as well, folders by name: each alone and all merged, in the parts `replay`, at the largest
+    node count, and `real`."""
     problems_per_workload: int = Field(5, ge=1)
     """Problems recorded of each workload."""
     trajectories: int = Field(16, ge=1)

@@ -6,17 +6,21 @@ import multiprocessing
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cache, lru_cache
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from tts_orch.bench.methods import cost_model, draft_size, new_drafter, scope_name
-from tts_orch.config import DraftingConfig
+from tts_orch.config import DraftingConfig, EngineConfig
 from tts_orch.json_lines import JsonObject
+from tts_orch.policies.drafting.draft_tree import Drafter
 from tts_orch.replay.acceptance import Acceptance
 from tts_orch.replay.measured_drafter import MeasuredDrafter
 from tts_orch.replay.recording import Recording
-from tts_orch.replay.replayer import ScopeOf, replay
+from tts_orch.replay.replayer import FeaturesOf, ScopeOf, replay
+
+if TYPE_CHECKING:
+    from tts_orch.engine.target import Target
 
 __all__ = ["ReplayCell", "acceptance_row", "replay_row", "replayed", "run_cells", "scope_of"]
 
@@ -33,6 +37,7 @@ class ReplayCell:
         config: drafter and size.
         lockstep: trajectories that advance together.
         cost_curve: (rows, seconds) for the node budget.
+        target: the model, for trained drafters.
     """
 
     recordings: tuple[Path, ...]
@@ -40,6 +45,7 @@ class ReplayCell:
     config: DraftingConfig
     lockstep: int
     cost_curve: tuple[tuple[int, float], ...]
+    target: str
 
 
 def run_cells(cells: Sequence[ReplayCell], workers: int) -> Iterator[JsonObject]:
@@ -58,13 +64,40 @@ def replay_row(cell: ReplayCell) -> JsonObject:
 
 def replayed(cell: ReplayCell, recording: Recording) -> JsonObject:
     """Replay the drafter of a cell on a recording and return its figures."""
+    if cell.config.drafters:
+        return _replayed_with_target(cell, recording)
     drafter = new_drafter(cell.config, recording.vocabulary_size)
-    if drafter is None:
-        return _plain(recording)
+    return _plain(recording) if drafter is None else _figures(cell, recording, drafter, None)
+
+
+def _replayed_with_target(cell: ReplayCell, recording: Recording) -> JsonObject:
+    """Replay trained drafters, which read hidden states of the target and share its embedding and LM head."""
+    from tts_orch.drafters.loading import load_drafter  # loads torch, which other drafters do without
+    from tts_orch.replay.teacher_forcing import forced_features
+
+    target = _target(cell.target)
+    drafter = load_drafter(cell.config, target, is_shared=False)
+    assert drafter is not None, "it has trained drafters"
+    layers = drafter.feature_layers
+    return _figures(cell, recording, drafter, lambda one: forced_features(target, one.prompt, one.tokens, layers))
+
+
+@cache
+def _target(name: str) -> Target:
+    """Return a target, loaded once a process; processes side by side have a core each."""
+    from tts_orch.engine.target import load_target
+    from tts_orch.engine.threads import set_threads
+
+    if multiprocessing.parent_process() is not None:
+        set_threads(1)
+    return load_target(EngineConfig(target=name, drafter="none"))
+
+
+def _figures(cell: ReplayCell, recording: Recording, drafter: Drafter, features: FeaturesOf | None) -> JsonObject:
     measured = MeasuredDrafter(drafter)
     size = draft_size(cell.config, measured, cost_model(cell.cost_curve).seconds)
     scopes = scope_of(cell.config, is_greedy=recording.law.temperature == 0)
-    for _ in replay(recording, measured, size, lockstep=cell.lockstep, scope_of=scopes):
+    for _ in replay(recording, measured, size, lockstep=cell.lockstep, scope_of=scopes, features=features):
         pass
     return acceptance_row(measured)
 
