@@ -14,7 +14,7 @@ __all__ = ["VocabularyConfig"]
 
 
 class VocabularyConfig(DrafterTrainingConfig):
-    """Everything that fixes a draft vocabulary."""
+    """Everything that fixes a draft vocabulary; what a recipe says of the training of its head is read over."""
 
     data: tuple[DataPart, ...] = ()
     """Texts to count: FILE or FILE:TOKENS, answer tokens to take of it; give it several times for a mixture."""
