@@ -1,7 +1,7 @@
 """Draft vocabularies against each other: how large they are chosen, what heads lose with them, and what they gain in speed.
 
     python benchmarks/vocabulary.py texts choices --data data               # prompts of the narrow domains; sizes, coverage
-    make drafters DATA=data RECIPES="mixed tools entities"                  # trains the heads, for hours
+    sh benchmarks/vocabulary_heads.sh data runs/drafters runs/vocabulary    # trains the heads, for hours
     python benchmarks/vocabulary.py acceptance --data data --heads runs/drafters   # acceptance length by replay
     python benchmarks/vocabulary.py levels sizes speed --data data --heads runs/drafters   # seconds, on a quiet machine
     python benchmarks/vocabulary.py tables plots                            # all of it so far
@@ -79,8 +79,8 @@ def parser() -> argparse.ArgumentParser:
     )
     result.add_argument("--workloads", nargs="+", default=WORKLOADS, help=f"what is drafted ({' '.join(WORKLOADS)})")
     result.add_argument("--temperatures", type=float, nargs="+", default=[0.0, 1.0], help="sampling temperatures (0 1)")
-    result.add_argument("--problems", type=int, default=20, help="problems of a workload (20)")
-    result.add_argument("--tokens", type=int, default=128, help="most tokens of a trajectory (128)")
+    result.add_argument("--problems", type=int, default=16, help="problems of a workload (16)")
+    result.add_argument("--tokens", type=int, default=96, help="most tokens of a trajectory (96)")
     result.add_argument("--alpha", type=float, default=0.5, help="weight of coverage in the utility (0.5)")
     result.add_argument("--min-coverage", type=float, default=0.9, help="least coverage of the corpus (0.9)")
     trees = result.add_argument_group("acceptance")

@@ -15,15 +15,16 @@ from tts_orch.atomic_file import write_atomically
 from tts_orch.json_lines import json_line
 from tts_orch.tasks.object_lines import read_objects
 
-__all__ = ["END", "HELD_OUT", "NARROW", "held_out_folder", "texts", "training_folder"]
+__all__ = ["END", "NARROW", "held_out_folder", "texts", "training_folder"]
 
 NARROW: Final[Mapping[str, str]] = {"bfcl": "tools", "ner_wnut17": "entities"}
 """Files of held-out prompts, with the names of the files for training in the same domain."""
-HELD_OUT: Final = 5
-"""Every so many-eth line of bfcl is held out; the other file has a split of its own."""
 END: Final = "\n"
 """Ends an answer."""
 
+_CALLS: Final = 700
+_DIALOGUES: Final = 240
+"""Lines of bfcl and of toolcall_chat for training, as in `recipes/drafters/tools.yaml`; entities have splits of their own."""
 _EXAMPLES: Final = ("bfcl-simple_python_1", "bfcl-parallel_76")
 _N_SENTENCES: Final = 4
 
@@ -50,10 +51,10 @@ def held_out_folder(out: Path) -> Path:
 
 def texts(arguments: argparse.Namespace) -> None:
     """Write the files, from those of --data."""
-    rows, held_out_rows = _calls(_rows(arguments.data, "bfcl"))
-    dialogues = list(_dialogue_turns(_rows(arguments.data, "toolcall_chat")))
-    _write(training_folder(arguments.out) / "tools.jsonl", "tool", [*rows, *dialogues])
-    _write(held_out_folder(arguments.out) / "bfcl.jsonl", "tool", held_out_rows)
+    calls = [*_calls(_rows(arguments.data, "bfcl"))]
+    turns = [*_dialogue_turns(_rows(arguments.data, "toolcall_chat")[:_DIALOGUES])]
+    _write(training_folder(arguments.out) / "tools.jsonl", "tool", [*calls[:_CALLS], *turns])
+    _write(held_out_folder(arguments.out) / "bfcl.jsonl", "tool", calls[_CALLS:])
     sentences = _rows(arguments.data, "ner_wnut17")
     examples = sentences[:_N_SENTENCES]
     for path, split in (
@@ -75,14 +76,11 @@ def _write(path: Path, domain: str, lines: Iterable[_Text]) -> None:
     print(f"{path}: {len(content)} lines", flush=True)
 
 
-def _calls(rows: Sequence[Row]) -> tuple[list[_Text], list[_Text]]:
-    """Return requests that one answer full of calls answers: for training, and held out."""
+def _calls(rows: Sequence[Row]) -> Iterator[_Text]:
+    """Yield requests that one answer full of calls answers."""
     examples = "".join(_worked(_request(row), _wanted_calls(row)) for row in rows if row["id"] in _EXAMPLES)
-    parts: tuple[list[_Text], list[_Text]] = ([], [])
-    for number, row in enumerate(rows):
-        is_held_out = number % HELD_OUT == HELD_OUT - 1 and row["id"] not in _EXAMPLES
-        parts[is_held_out].append(_Text(row["id"], examples + _request(row), _answer(_wanted_calls(row))))
-    return parts
+    for row in rows:
+        yield _Text(row["id"], examples + _request(row), _answer(_wanted_calls(row)))
 
 
 def _dialogue_turns(rows: Sequence[Row]) -> Iterator[_Text]:

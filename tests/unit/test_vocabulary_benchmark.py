@@ -33,7 +33,7 @@ def data(tmp_path: Path) -> Path:
     for name in (*training, "gsm8k_test", "mt_bench"):
         write(folder / f"{name}.jsonl.gz", general)
     call = json.dumps([{"add": {"a": [1, 2], "b": [""], "c": []}}])
-    calls = [{"id": f"c{i}", "prompt": f"add {i}", "functions": [FUNCTION], "answer": call} for i in range(6)]
+    calls = [{"id": f"c{i}", "prompt": f"add {i}", "functions": [FUNCTION], "answer": call} for i in range(702)]
     write(folder / "bfcl.jsonl.gz", calls)
     turns = [{"role": role, "content": content} for role, content in TURNS]
     write(folder / "toolcall_chat.jsonl.gz", [{"id": "d", "functions": [FUNCTION], "messages": turns}])
@@ -84,34 +84,44 @@ def test_prompts_of_narrow_domains_show_the_question_and_answers_end_their_line(
     read = {
         path.stem: [*map(json.loads, path.read_text().splitlines())] for path in (tmp_path / "out").rglob("*.jsonl")
     }
-    assert [one["id"] for one in read["bfcl"]] == ["c4"]
-    assert [one["id"] for one in read["tools"]] == ["c0", "c1", "c2", "c3", "c5", "d-1", "d-3"]
+    assert [one["id"] for one in read["bfcl"]] == ["c700", "c701"]
+    assert [one["id"] for one in read["tools"][699:]] == ["c699", "d-1", "d-3"]
     assert read["tools"][0]["prompt"] == "Functions:\nadd(a, b): Adds\nRequest: add 0\nCalls:"
     assert read["tools"][0]["answer"] == ' [{"name": "add", "arguments": {"a": 1}}]\n'
-    assert read["tools"][6]["prompt"].endswith('Request: add 1 and 2\nCalls: [{"name": "add"}]\nResult: 3\nAnswer:')
+    assert read["tools"][-1]["prompt"].endswith('Request: add 1 and 2\nCalls: [{"name": "add"}]\nResult: 3\nAnswer:')
     assert [one["id"] for one in read["entities"]] == ["s0", "s1", "s2"]
     assert [one["id"] for one in read["ner_wnut17"]] == ["s3", "s4"]
 
 
 def test_from_files_to_tables_and_pictures(
-    benchmark: Any, data: Path, heads: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    benchmark: Any,
+    data: Path,
+    heads: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    target = str(save_toy(tmp_path / "toy"))
-    out = tmp_path / "out"
-    common = ("--data", str(data), "--heads", str(heads), "--out", str(out), "--target", target, *SHORT)
-    workloads = ("--workloads", "gsm8k_test", "bfcl", "--speed-workloads", "bfcl", "--batches", "1")
-    parts = ("texts", "choices", "acceptance", "levels", "sizes", "speed")
-    run(benchmark, *parts, *common, *workloads, "--losses", "eagle2", "--trees", "chain")
+    monkeypatch.setattr("vocabulary_parts.levels._REPEATS", 1)
+    monkeypatch.setattr("vocabulary_parts.choices._TRIALS", 3)
+    target, out = str(save_toy(tmp_path / "toy")), tmp_path / "out"
+    places = ("--data", str(data), "--heads", str(heads), "--out", str(out), "--target", target)
+    few = ("--losses", "eagle2", "--workloads", "bfcl", "--temperatures", "1", "--batches", "1", "--trees", "chain")
+    measured = ("acceptance", "levels", "sizes", "speed")
+    run(benchmark, "texts", "choices", *measured, *places, *SHORT, *few, "--speed-workloads", "bfcl")
     assert read_vocabulary(out / "vocabularies" / "fixed.safetensors").vocabulary.size == 97 // 4
     results = {path.name: path.read_text().splitlines() for path in out.glob("*.jsonl")}
-    assert len(results["acceptance.jsonl"]) == 2 * 2 * 3 * 3  # workloads, temperatures, heads, vocabularies
+    assert len(results["acceptance.jsonl"]) == 3 * 3  # heads, vocabularies
     ways = json.loads(results["speed.jsonl"][0])["ways"]
     assert ways.keys() == {"plain", "plain again", "full", "fixed", "utility"}
-    run(benchmark, *parts, *common, *workloads, "--losses", "eagle2", "--trees", "chain")
+    run(benchmark, *measured, *places, *SHORT, *few, "--speed-workloads", "bfcl")
     assert results == {path.name: path.read_text().splitlines() for path in out.glob("*.jsonl")}  # nothing twice
     capsys.readouterr()
-    run(benchmark, "tables", "plots", *common)
+    run(benchmark, "tables", "plots", *places)
     printed = capsys.readouterr().out
-    assert printed.count("### acceptance") == 2
-    assert printed.count("### speed") == 1
+    assert [printed.count(f"### {part}") for part in ("sizes", "acceptance", "a drafted level", "speed")] == [
+        2,
+        1,
+        1,
+        1,
+    ]
     assert (out / "sizes-eagle2.png").exists()
