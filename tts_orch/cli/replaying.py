@@ -26,10 +26,10 @@ from tts_orch.policies.drafting.scopes import ScopeNames
 from tts_orch.replay.measured_drafter import MeasuredDrafter
 from tts_orch.replay.recording import Recording
 from tts_orch.replay.recovery import FinishedRun
-from tts_orch.replay.replayer import FeaturesOf, ProblemOrder, ScopeOf, replay
+from tts_orch.replay.replayer import ProblemOrder, ScopeOf, replay
 
 if TYPE_CHECKING:
-    from tts_orch.engine.target import Target
+    from tts_orch.replay.kept_features import KeptFeatures
 
 __all__ = ["ReplaySettings", "replay_run"]
 
@@ -67,7 +67,8 @@ def replay_run(settings: ReplaySettings) -> None:
     run = FinishedRun.read(settings.run, settings.limit)
     with progress_bar(console) as bar:
         recording = recovered(run, bar)
-        measured = {name: _replay(settings, name, run, recording, bar) for name in settings.configs}
+        features = _kept_features(run) if any(config.drafters for config in settings.configs.values()) else None
+        measured = {name: _replay(settings, name, run, recording, features, bar) for name in settings.configs}
     for name, drafter in measured.items():
         if drafter.learns_from_rejected:
             console.print(
@@ -81,11 +82,15 @@ def replay_run(settings: ReplaySettings) -> None:
 
 
 def _replay(
-    settings: ReplaySettings, name: str, run: FinishedRun, recording: Recording, bar: Progress
+    settings: ReplaySettings,
+    name: str,
+    run: FinishedRun,
+    recording: Recording,
+    features: KeptFeatures | None,
+    bar: Progress,
 ) -> MeasuredDrafter:
     config = settings.configs[name]
-    target = recorded_target(run) if config.drafters else None
-    measured = MeasuredDrafter(_drafter(config, recording.vocabulary_size, target))
+    measured = MeasuredDrafter(_drafter(config, recording.vocabulary_size, features))
     size = _size(settings, config, measured, run)
     scope_of = _scope_of(config, run, recording)
     passes = replay(
@@ -95,7 +100,7 @@ def _replay(
         lockstep=settings.lockstep,
         scope_of=scope_of,
         order=settings.order,
-        features=_features_of(target, measured) if target else None,
+        features=features.of_layers(measured.feature_layers) if features else None,
     )
     task = bar.add_task(name, total=sum(len(one.tokens) for one in recording.trajectories))
     for steps in passes:
@@ -103,22 +108,22 @@ def _replay(
     return measured
 
 
-def _drafter(config: DraftingConfig, vocabulary_size: int, target: Target | None) -> Drafter:
-    if target is None:
+def _drafter(config: DraftingConfig, vocabulary_size: int, features: KeptFeatures | None) -> Drafter:
+    if features is None or not config.drafters:
         drafter = make_drafter(config, vocabulary_size=vocabulary_size)
     else:
         from tts_orch.drafters.loading import load_drafter
 
-        drafter = load_drafter(config, target, is_shared=False)
+        drafter = load_drafter(config, features.target, is_shared=False)
     if drafter is None:
         raise ConfigError("drafter: there is nothing to replay without drafts; choose a drafter")
     return drafter
 
 
-def _features_of(target: Target, drafter: Drafter) -> FeaturesOf:
-    from tts_orch.replay.teacher_forcing import forced_features  # loads torch
+def _kept_features(run: FinishedRun) -> KeptFeatures:
+    from tts_orch.replay.kept_features import KeptFeatures  # loads torch
 
-    return lambda one: forced_features(target, one.prompt, one.tokens, drafter.feature_layers)
+    return KeptFeatures(recorded_target(run))
 
 
 def _size(settings: ReplaySettings, config: DraftingConfig, drafter: Drafter, run: FinishedRun) -> DraftSize:
