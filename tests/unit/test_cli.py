@@ -663,10 +663,14 @@ def test_a_dry_run_looks_into_the_folders_of_drafters(capsys: pytest.CaptureFixt
     captured = capsys.readouterr()
     assert (captured.out, captured.err.count("\n")) == ("", 1)
     assert "math/config.json: no readable configuration of a model" in captured.err
-    Path("math/config.json").write_text('{"model_type": "llama"}')
+    sizes = {"hidden_size": 64, "num_attention_heads": 4, "num_key_value_heads": 2, "num_hidden_layers": 2}
+    Path("math/config.json").write_text(json.dumps({"model_type": "llama", **sizes}))
     Path("math/model.safetensors").write_bytes(bytes(2**20))
     assert execute(arguments) == 0
-    assert f"\n# drafter math: llama, 1.0 MiB of weights in {Path.cwd() / 'math'}\n" in capsys.readouterr().out
+    assert (
+        f"\n# drafter math: llama, 1.0 MiB of weights in {Path.cwd() / 'math'}; keeps 0.5 KiB a token of each candidate in "
+        "float32, outside kv_memory_gib\n"
+    ) in capsys.readouterr().out
 
 
 def test_a_dry_run_counts_what_is_there_and_refuses_another_identity(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +13,7 @@ from tts_orch.errors import ConfigError
 
 __all__ = ["check_drafter"]
 
+_FLOAT_BYTES: Final = 4
 _KIND: Final = ("architecture", "speculators_model_type", "model_type")
 
 
@@ -34,7 +36,20 @@ def check_drafter(name: str, folder: Path, target: str) -> str:
     if "architecture" in values:
         _check_sizes(place, HeadConfig.from_json(values, str(place)), target)
     kind = next((values[name] for name in _KIND if name in values), "unknown")
-    return f"{kind}, {sum(file.stat().st_size for file in weights) / 2**20:.1f} MiB of weights in {folder}"
+    size = sum(file.stat().st_size for file in weights) / 2**20
+    return f"{kind}, {size:.1f} MiB of weights in {folder}{_memory(values)}"
+
+
+def _memory(values: Mapping[str, Any]) -> str:
+    """Return what a drafter keeps of the texts that it drafts on, nothing where its configuration does not say it."""
+    n_heads = values.get("num_attention_heads")
+    if not n_heads or not values.get("hidden_size"):
+        return ""
+    width = values.get("head_dim") or values["hidden_size"] // n_heads
+    n_floats = 2 * values.get("num_hidden_layers", 1) * (values.get("num_key_value_heads") or n_heads) * width
+    return (
+        f"; keeps {n_floats * _FLOAT_BYTES / 2**10:.1f} KiB a token of each candidate in float32, outside kv_memory_gib"
+    )
 
 
 def _check_sizes(place: Path, head: HeadConfig, target: str) -> None:
