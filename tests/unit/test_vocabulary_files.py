@@ -7,8 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
+from transformers import AutoTokenizer
 
 from tests.toys import EOS_ID, VOCABULARY_SIZE, toy_tokenizer
+from tts_orch.engine.demo_model import CACHE_NAME
+from tts_orch.engine.model_cache import cache_folder
 from tts_orch.errors import ConfigError
 from tts_orch.vocabulary.draft_vocabulary import DraftVocabulary
 from tts_orch.vocabulary.kept_tokens import kept_tokens
@@ -78,3 +81,16 @@ def test_a_damaged_file_is_one_line(file: Path, tmp_path: Path) -> None:
     for path in (file, tmp_path / "absent"):
         with pytest.raises(ConfigError, match=r"^[^\n]*not a draft vocabulary[^\n]*$"):
             read_vocabulary(path)
+
+
+def test_of_the_demo_model_little_is_kept() -> None:
+    if not (cache_folder() / CACHE_NAME).is_dir():
+        pytest.skip("the demo model is not there; `make model` fetches it")
+    tokenizer = AutoTokenizer.from_pretrained(cache_folder() / CACHE_NAME)
+    found = kept_tokens(tokenizer, 49_152, [2], ["\n\n"], [])
+    texts = {reason: {tokenizer.decode([i]) for i in ids} for reason, ids in found.items()}
+    assert texts["special"] == {"<|endoftext|>", "<|im_start|>", "<|im_end|>"}
+    assert texts["digits"] == set("0123456789")
+    assert {"<|im_start|>", "<|im_end|>", "user", "\n"} < texts["template"]
+    assert "\n\n" in texts["delimiters"]
+    assert len({i for ids in found.values() for i in ids}) < 50
