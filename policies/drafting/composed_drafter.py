@@ -1,7 +1,7 @@
 """Several drafters as one: each follows every trajectory, and a routing says who drafts and which nodes are verified.
 
 Source: arXiv 2603.27027. Ours: members of any kind, n-gram tables among them; routing before every step; equal budgets; and
-acceptance is learned by member, since each has kinds of its own.
+acceptance is learned by member, since each has kinds of its own, and members that do not pay rest (`MemberAccounts`).
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ from numpy.typing import NDArray
 from tts_orch.policies.drafting.composed_features import columns_of, union_of_layers
 from tts_orch.policies.drafting.composed_kinds import ComposedKinds
 from tts_orch.policies.drafting.composed_slots import ComposedSlots, TakenDrafts
-from tts_orch.policies.drafting.draft_outcomes import member_tallies, step_outcome
+from tts_orch.policies.drafting.draft_outcomes import step_outcome
 from tts_orch.policies.drafting.draft_tree import (
     AsynchronousDrafter,
     CountingDrafter,
     Drafter,
     Features,
+    Growth,
     TrajectoryId,
     TrajectoryStart,
     VerifiedStep,
 )
-from tts_orch.policies.drafting.member_counts import MemberCounts
-from tts_orch.policies.routing.report import MemberTally, RoutingReport
-from tts_orch.policies.routing.routing import PassSeconds, Routing
+from tts_orch.policies.drafting.member_ledger import MemberLedger
+from tts_orch.policies.routing.report import RoutingReport
+from tts_orch.policies.routing.routing import PassSeconds, Routing, StepOutcome
 
 __all__ = ["ComposedDrafter"]
 
@@ -40,6 +41,7 @@ _PASS_MEMORY = 1 / 32
 @dataclass(slots=True)
 class _Trajectory:
     domain: str
+    root: int  # last committed token
     is_noisy: bool  # whether the verifier's noise may choose its drafts
     chosen: Sequence[str] | None = None  # who drafts next, if that was asked for ahead of time
     drafts: TakenDrafts | None = None  # until they are verified
@@ -65,16 +67,16 @@ class ComposedDrafter:
         self._kinds = ComposedKinds([member.priors for member in self.members.values()])
         self._layers = union_of_layers([member.feature_layers for member in self.members.values()])
         self._trajectories: dict[TrajectoryId, _Trajectory] = {}
-        self._tallies: dict[tuple[str, str], MemberTally] = {}
-        self._counts = MemberCounts(list(self.members))
+        self._ledger = MemberLedger(list(self.members))
+        self._growth: Growth | None = None  # what the newest pass cost, if that is known
         self._drafted_at: float | None = None
         self._pass_seconds = 0.0  # mean cost of a pass for each trajectory, drafting aside
 
     def changed(self, members: Mapping[str, Drafter], routing: Routing) -> ComposedDrafter:
         """Return a composition of other members, which goes on counting."""
         other = ComposedDrafter(members, routing, self._clock)
-        other._counts = MemberCounts(list(members), self._counts.counters())
-        other._tallies = self._tallies
+        kept = [name for name, member in members.items() if self.members.get(name) is member]
+        other._ledger = self._ledger.changed(list(members), kept)
         return other
 
     @property
@@ -97,21 +99,23 @@ class ComposedDrafter:
         """What any member wants, each layer once."""
         return self._layers
 
+    @property
+    def is_resting(self) -> bool:
+        """Whether all members have cost more than they brought, for now."""
+        return not self._ledger.accounts.offered
+
+    @property
+    def reads_features(self) -> bool:
+        """Whether any member wants hidden states that may draft in the next pass; the others want them when they do."""
+        return any(self.members[name].feature_layers for name in self._ledger.accounts.offered)
+
     def start(self, start: TrajectoryStart) -> None:
         """Begin a trajectory."""
-        self._begin(start)
+        is_noisy = start.is_keyed and start.law.temperature > 0
+        self._trajectories[start.trajectory] = _Trajectory(start.domain, int(start.token_ids[-1]), is_noisy)
+        self._routing.start(start)
         for member in self.members.values():
             member.start(start)
-
-    def fork(self, source: TrajectoryId, target: TrajectoryStart) -> None:
-        """Begin a trajectory; members may take over what they have of its source."""
-        self._begin(target)
-        for member in self.members.values():
-            member.fork(source, target)
-
-    def _begin(self, start: TrajectoryStart) -> None:
-        self._trajectories[start.trajectory] = _Trajectory(start.domain, start.is_keyed and start.law.temperature > 0)
-        self._routing.start(start)
 
     def request(self, trajectories: Sequence[TrajectoryId]) -> None:
         """Choose who drafts next, and let those begin that can (`AsynchronousDrafter`)."""
@@ -125,30 +129,36 @@ class ComposedDrafter:
 
     def slots(self, trajectories: Sequence[TrajectoryId]) -> ComposedSlots:
         """Return the slots of these trajectories at their committed positions."""
+        known = [self._trajectories[trajectory] for trajectory in trajectories]
+
+        def keep(drafts: Sequence[TakenDrafts], growth: Growth | None) -> None:
+            for one, taken in zip(known, drafts, strict=True):
+                one.drafts = taken
+            self._growth, self._drafted_at = growth, self._clock()
+
         return ComposedSlots(
             self.members,
             self._kinds,
             self._routing,
+            self._ledger.accounts.on_trial,
             trajectories,
-            [self._trajectories[trajectory].is_noisy for trajectory in trajectories],
+            [one.root for one in known],
+            [one.is_noisy for one in known],
             self._choose,
-            self._keep,
+            keep,
             lambda n_nodes: self._pass_seconds,
             self._clock,
         )
 
     def _choose(self, trajectories: Sequence[TrajectoryId], pass_seconds: PassSeconds) -> list[Sequence[str]]:
         """Return who drafts for each trajectory; what was asked for ahead of time stays so."""
-        chosen = []
+        chosen, offered = [], self._ledger.accounts.offered
         for trajectory in trajectories:
-            known = self._trajectories[trajectory]
-            chosen.append(known.chosen or self._routing.drafting(trajectory, pass_seconds))
-            known.chosen = None
+            names, self._trajectories[trajectory].chosen = self._trajectories[trajectory].chosen, None
+            if names is None:
+                names = self._routing.drafting(trajectory, offered, pass_seconds) if offered else ()
+            chosen.append(names)
         return chosen
-
-    def _keep(self, trajectory: TrajectoryId, drafts: TakenDrafts) -> None:
-        self._trajectories[trajectory].drafts = drafts
-        self._drafted_at = self._clock()
 
     def observe_prompt(
         self, trajectory: TrajectoryId, start: int, law_ids: NDArray[np.int32], law_probs: NDArray[np.float32]
@@ -170,36 +180,38 @@ class ComposedDrafter:
             weight = _PASS_MEMORY if self._pass_seconds else 1.0
             self._pass_seconds += weight * (seconds - self._pass_seconds)
             self._drafted_at = None
-        self._counts.add(steps)
-        for step in steps:
-            self._judge(step)
-        for member in self.members.values():
+        self._ledger.count(steps)
+        judged = [(step, outcome) for step in steps if (outcome := self._judge(step)) is not None]
+        learning = {}
+        for name, member in self.members.items():
+            started = self._clock()
             member.observe(steps)
+            learning[name] = self._clock() - started
+        if judged and self._growth is not None:
+            self._ledger.settle(judged, learning, self._growth)
 
-    def _judge(self, step: VerifiedStep) -> None:
-        """Count what the members drafted for a trajectory against what was committed."""
+    def _judge(self, step: VerifiedStep) -> StepOutcome | None:
+        """Hold what the members drafted for a trajectory, if anything, against what was committed."""
         known = self._trajectories[step.trajectory]
+        known.root = int(step.committed[-1])
         drafts, known.drafts = known.drafts, None
-        if drafts is None:
-            return
+        if drafts is None or not drafts.trees:
+            return None
         outcome = step_outcome(step, drafts)
         self._routing.observe(outcome)
-        for name, tally in member_tallies(outcome).items():
-            key = known.domain, name
-            self._tallies[key] = self._tallies.get(key, MemberTally()) + tally
+        self._ledger.tally(known.domain, outcome)
+        return outcome
 
     def take_report(self) -> RoutingReport:
         """Return what was counted since the last call."""
-        report = RoutingReport(self._tallies)
-        self._tallies = {}
-        return report
+        return self._ledger.take_report()
 
     def statistics(self) -> dict[str, float]:
         """Return what became of each member's nodes (`member_shares`), and the members' own counters, added up.
 
         A composition inside this one is one member: trees tell whose a node was, not whose within it.
         """
-        counters = Counter(self._counts.counters())
+        counters = Counter(self._ledger.counters())
         for member in self.members.values():
             if isinstance(member, CountingDrafter) and not isinstance(member, ComposedDrafter):
                 counters.update(member.statistics())

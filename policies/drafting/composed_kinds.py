@@ -73,6 +73,14 @@ class ComposedKinds:
         groups = slice(self._first_group[member], self._first_group[member + 1])
         return np.ascontiguousarray(table[groups, : self._widths[member]]).ravel()
 
+    def with_priors(self, members: Sequence[int], rates: NDArray[np.float64]) -> NDArray[np.float64]:
+        """Return `[kinds]` of the composition with what some members' kinds had to begin with."""
+        table = rates.reshape(self.priors.shape).copy()
+        for member in members:
+            groups = slice(self._first_group[member], self._first_group[member + 1])
+            table[groups] = self.priors[groups]
+        return table.ravel()
+
 
 @numba.njit(cache=True)
 def _numbered(

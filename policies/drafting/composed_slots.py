@@ -47,10 +47,12 @@ class ComposedSlots:
         members: by name.
         kinds: of their nodes.
         routing: who drafts, and what becomes of the trees.
+        on_trial: members whose nodes are taken for as good as at the beginning: what was learned of them let them rest.
         trajectories: of the batch.
+        roots: last token of each.
         is_noisy: whether the verifier's noise may choose the nodes of each.
-        choose: returns the members that draft for each of them, once a pass is priced.
-        keep: is told what was drafted for each.
+        choose: returns the members that draft for each of them, perhaps none, once a pass is priced.
+        keep: is told what was drafted for each, and what the pass costs if that is known.
         pass_seconds: price of a pass where no cost curve is given.
         clock: seconds.
     """
@@ -58,20 +60,27 @@ class ComposedSlots:
     members: Mapping[str, Drafter]
     kinds: ComposedKinds
     routing: Routing
+    on_trial: Sequence[str]
     trajectories: Sequence[TrajectoryId]
+    roots: Sequence[int]
     is_noisy: Sequence[bool]
     choose: Callable[[Sequence[TrajectoryId], PassSeconds], Sequence[Sequence[str]]]
-    keep: Callable[[TrajectoryId, TakenDrafts], None]
+    keep: Callable[[Sequence[TakenDrafts], Growth | None], None]
     pass_seconds: PassSeconds
     clock: Callable[[], float]
 
     def grow(self, n_nodes: Sequence[int]) -> list[DraftTree]:
         """Return one tree a trajectory with at most `n_nodes[i]` nodes below the root."""
         limits = np.asarray(n_nodes, np.int64)
-        return self._trees(limits, self.pass_seconds, self.kinds.priors.ravel(), _grow)
+        drafts = self._drafts(limits, self.pass_seconds, self.kinds.priors.ravel(), _grow)
+        self.keep(drafts, None)
+        return self._combined(drafts, limits)
 
     def grow_while_paying(self, growth: Growth) -> list[DraftTree]:
         """Return one tree a trajectory: each member grows as if it were alone, and of all it is the nodes that pay."""
+        if self.on_trial:
+            numbers = [number for number, name in enumerate(self.members) if name in self.on_trial]
+            growth = replace(growth, rates=self.kinds.with_priors(numbers, growth.rates))
 
         def grow(
             member: int, source: SlotSource, places: NDArray[np.int64], limits: NDArray[np.int64]
@@ -91,13 +100,15 @@ class ComposedSlots:
             return float(growth.seconds[min(rows, len(growth.seconds) - 1)]) / len(self.trajectories)
 
         limits = np.minimum(growth.max_nodes, len(growth.seconds) - 1 - growth.other_rows)
-        return paying_nodes(self._trees(limits, pass_seconds, growth.rates, grow), growth)
+        drafts = self._drafts(limits, pass_seconds, growth.rates, grow)
+        self.keep(drafts, growth)
+        return paying_nodes(self._combined(drafts, limits), growth)
 
-    def _trees(
+    def _drafts(
         self, limits: NDArray[np.int64], pass_seconds: PassSeconds, rates: NDArray[np.float64], grow: _Grow
-    ) -> list[DraftTree]:
+    ) -> list[TakenDrafts]:
         chosen = self.choose(self.trajectories, pass_seconds)
-        n_sharing = [len(names) if self.routing.splits_nodes else 1 for names in chosen]
+        n_sharing = [max(len(names), 1) if self.routing.splits_nodes else 1 for names in chosen]
         shares = limits // np.array(n_sharing, np.int64)
         drafts = [TakenDrafts() for _ in self.trajectories]
         for asked in self._asked(chosen):  # whoever drafts elsewhere has begun
@@ -108,7 +119,7 @@ class ComposedSlots:
                 is_noisy = self.is_noisy[place]
                 drafts[place].trees[asked.name] = self.kinds.composed(asked.number, tree, rates, is_noisy=is_noisy)
                 drafts[place].seconds[asked.name] = seconds
-        return [self._combined(*one) for one in zip(self.trajectories, drafts, limits.tolist(), strict=True)]
+        return drafts
 
     def _asked(self, chosen: Sequence[Sequence[str]]) -> list[_Asked]:
         """Ask each member for slots of the trajectories for which it was chosen."""
@@ -121,9 +132,11 @@ class ComposedSlots:
                 asked.append(_Asked(number, name, places, source, self.clock() - started))
         return asked
 
-    def _combined(self, trajectory: TrajectoryId, drafts: TakenDrafts, n_nodes: int) -> DraftTree:
-        self.keep(trajectory, drafts)
-        return self.routing.combine(trajectory, drafts.trees, n_nodes)
+    def _combined(self, drafts: Sequence[TakenDrafts], limits: NDArray[np.int64]) -> list[DraftTree]:
+        return [
+            self.routing.combine(trajectory, own.trees, limit) if own.trees else DraftTree.root_only(root)
+            for trajectory, root, own, limit in zip(self.trajectories, self.roots, drafts, limits.tolist(), strict=True)
+        ]
 
 
 def _grow(member: int, source: SlotSource, places: NDArray[np.int64], limits: NDArray[np.int64]) -> list[DraftTree]:

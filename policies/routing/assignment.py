@@ -32,11 +32,6 @@ class Assignment:
         self._n_steps = n_steps
         self._sums = RoutingReport()
 
-    @property
-    def report(self) -> RoutingReport:
-        """The sum of all reports."""
-        return self._sums
-
     def add(self, report: RoutingReport) -> None:
         """Take a worker's report of what came since its last one."""
         self._sums = self._sums + report

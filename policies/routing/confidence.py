@@ -16,9 +16,9 @@ __all__ = ["ConfidenceRouting"]
 class ConfidenceRouting(Routing):
     """Verifies the tree with the larger confidence; drafting costs as much as that of all members."""
 
-    def drafting(self, trajectory: TrajectoryId, pass_seconds: PassSeconds) -> Sequence[str]:
-        """Return all members."""
-        return self.members
+    def drafting(self, trajectory: TrajectoryId, members: Sequence[str], pass_seconds: PassSeconds) -> Sequence[str]:
+        """Return all of them."""
+        return members
 
     def combine(self, trajectory: TrajectoryId, drafts: Drafts, n_nodes: int) -> DraftTree:
         """Return the surest tree."""

@@ -16,16 +16,16 @@ __all__ = ["EntropyRouting"]
 
 
 class EntropyRouting(Routing):
-    """Chooses once a trajectory, in the first step in which any member drafts something."""
+    """Chooses once a trajectory, in the first step in which any member drafts something, and anew only if that one rests."""
 
     def __init__(self, members: Sequence[str]) -> None:
         super().__init__(members)
         self._chosen: dict[TrajectoryId, str] = {}
 
-    def drafting(self, trajectory: TrajectoryId, pass_seconds: PassSeconds) -> Sequence[str]:
-        """Return the chosen member, or all to choose one."""
+    def drafting(self, trajectory: TrajectoryId, members: Sequence[str], pass_seconds: PassSeconds) -> Sequence[str]:
+        """Return the chosen member, or all to choose one: in the beginning, and when the chosen one rests."""
         chosen = self._chosen.get(trajectory)
-        return self.members if chosen is None else (chosen,)
+        return (chosen,) if chosen is not None and chosen in members else members
 
     def combine(self, trajectory: TrajectoryId, drafts: Drafts, n_nodes: int) -> DraftTree:
         """Return the tree with the smallest mean entropy, of equals the first."""

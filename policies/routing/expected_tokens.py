@@ -2,13 +2,14 @@
 
 Members may differ in kind: a table look-up drafts for nothing and is often wrong, a network drafts well and takes its time.
 
-Source: ours. It is a bandit whose arms are the members and their union; an arm that was not taken is judged too whenever its
+Source: ours. It is a bandit whose arms are the members that do not rest and their union; an arm that was not taken is judged too whenever its
 members drafted, since what was committed tells how much of any tree would have been accepted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
@@ -73,26 +74,26 @@ class ExpectedTokensRouting(Routing):
         super().__init__(members)
         self._n_steps = n_steps
         self._probe_every = probe_every
-        singles = [(member,) for member in self.members]
-        self._arms: dict[_Arm, _Estimate] = {arm: _Estimate() for arm in (*singles, self.members)}
+        self._arms: defaultdict[_Arm, _Estimate] = defaultdict(_Estimate)
         self._trajectories: dict[TrajectoryId, _Trajectory] = {}
 
     def start(self, start: TrajectoryStart) -> None:
         """Begin a trajectory."""
         self._trajectories[start.trajectory] = _Trajectory()
 
-    def drafting(self, trajectory: TrajectoryId, pass_seconds: PassSeconds) -> Sequence[str]:
+    def drafting(self, trajectory: TrajectoryId, members: Sequence[str], pass_seconds: PassSeconds) -> Sequence[str]:
         """Return the fastest arm, of equals the first; all members where they are to be compared."""
         known = self._trajectories[trajectory]
-        if known.n_since >= self._probe_every or min(arm.n for arm in self._arms.values()) < self._n_steps:
-            return self.members
-        estimates: Mapping[_Arm, _Estimate] = {**self._arms, **known.own}
+        arms = dict.fromkeys([*((member,) for member in members), tuple(members)])
+        if known.n_since >= self._probe_every or min(self._arms[arm].n for arm in arms) < self._n_steps:
+            return members
+        estimates = {arm: known.own.get(arm, self._arms[arm]) for arm in arms}
         return max(estimates, key=lambda arm: estimates[arm].speed(pass_seconds))
 
     def combine(self, trajectory: TrajectoryId, drafts: Drafts, n_nodes: int) -> DraftTree:
         """Return the tree, or the best nodes of all."""
         known = self._trajectories[trajectory]
-        known.n_since = 0 if len(drafts) == len(self.members) else known.n_since + 1
+        known.n_since = 0 if len(drafts) > 1 else known.n_since + 1
         trees = list(drafts.values())
         return trees[0] if len(trees) == 1 else merged_tree(trees, n_nodes)
 
@@ -100,8 +101,9 @@ class ExpectedTokensRouting(Routing):
         """Count what each arm would have brought whose members drafted."""
         for member, tree in outcome.drafts.items():
             self._count((member,), outcome, outcome.accepted[member], tree.n_nodes - 1, outcome.seconds[member])
-        if len(outcome.drafts) == len(self.members) > 1:
-            self._count(self.members, outcome, outcome.n_accepted, outcome.n_verified, sum(outcome.seconds.values()))
+        if len(outcome.drafts) > 1:
+            together = tuple(outcome.drafts)
+            self._count(together, outcome, outcome.n_accepted, outcome.n_verified, sum(outcome.seconds.values()))
 
     def _count(self, arm: _Arm, outcome: StepOutcome, accepted: int, nodes: int, seconds: float) -> None:
         common = self._arms[arm]

@@ -41,17 +41,17 @@ class FirstStepsRouting(Routing):
         """Begin a trajectory without standings."""
         self._trajectories[start.trajectory] = _Trajectory(Standings(self._n_steps))
 
-    def drafting(self, trajectory: TrajectoryId, pass_seconds: PassSeconds) -> Sequence[str]:
+    def drafting(self, trajectory: TrajectoryId, members: Sequence[str], pass_seconds: PassSeconds) -> Sequence[str]:
         """Return the leader, or all members to find one."""
         known = self._trajectories[trajectory]
-        leader = known.standings.leader
-        return self.members if leader is None or known.n_since >= self._probe_every else (leader,)
+        leader = known.standings.leader(members)
+        return members if leader is None or known.n_since >= self._probe_every else (leader,)
 
     def combine(self, trajectory: TrajectoryId, drafts: Drafts, n_nodes: int) -> DraftTree:
         """Return the surest tree."""
         known = self._trajectories[trajectory]
         known.n_since += 1
-        if len(drafts) == len(self.members):
+        if len(drafts) > 1:
             known.standings.add(drafts)
             known.n_since = 0
         return surest(drafts)

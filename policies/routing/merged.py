@@ -17,9 +17,9 @@ __all__ = ["ConcatenatedRouting", "MergedRouting"]
 class MergedRouting(Routing):
     """Verifies the best nodes of all trees, as many as one tree might have."""
 
-    def drafting(self, trajectory: TrajectoryId, pass_seconds: PassSeconds) -> Sequence[str]:
-        """Return all members."""
-        return self.members
+    def drafting(self, trajectory: TrajectoryId, members: Sequence[str], pass_seconds: PassSeconds) -> Sequence[str]:
+        """Return all of them."""
+        return members
 
     def combine(self, trajectory: TrajectoryId, drafts: Drafts, n_nodes: int) -> DraftTree:
         """Return the best `n_nodes` nodes of the union."""

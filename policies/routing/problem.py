@@ -41,15 +41,15 @@ class ProblemRouting(Routing):
         assigned = start.drafter if start.drafter in self.members else None
         self._trajectories[start.trajectory] = _Trajectory(standings, assigned)
 
-    def drafting(self, trajectory: TrajectoryId, pass_seconds: PassSeconds) -> Sequence[str]:
-        """Return the member of the problem, or all to find one."""
+    def drafting(self, trajectory: TrajectoryId, members: Sequence[str], pass_seconds: PassSeconds) -> Sequence[str]:
+        """Return the member of the problem, or all to find one; while the assigned one rests it is as if there were none."""
         known = self._trajectories[trajectory]
-        chosen = known.assigned or known.standings.leader
-        return self.members if chosen is None else (chosen,)
+        chosen = known.assigned if known.assigned in members else known.standings.leader(members)
+        return members if chosen is None else (chosen,)
 
     def combine(self, trajectory: TrajectoryId, drafts: Drafts, n_nodes: int) -> DraftTree:
         """Return the surest tree."""
-        if len(drafts) == len(self.members):
+        if len(drafts) > 1:
             self._trajectories[trajectory].standings.add(drafts)
         return surest(drafts)
 

@@ -16,15 +16,11 @@ class MemberTally:
         steps: how many.
         confidence: of its trees.
         accepted: committed tokens that stood in its trees.
-        nodes: that it drafted.
-        seconds: that it took.
     """
 
     steps: int = 0
     confidence: float = 0.0
     accepted: int = 0
-    nodes: int = 0
-    seconds: float = 0.0
 
     def __add__(self, other: MemberTally) -> MemberTally:
         """Return the sums of both."""
@@ -32,8 +28,6 @@ class MemberTally:
             self.steps + other.steps,
             self.confidence + other.confidence,
             self.accepted + other.accepted,
-            self.nodes + other.nodes,
-            self.seconds + other.seconds,
         )
 
     @property

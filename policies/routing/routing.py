@@ -59,8 +59,8 @@ class Routing(ABC):
         self.members = tuple(members)
 
     @abstractmethod
-    def drafting(self, trajectory: TrajectoryId, pass_seconds: PassSeconds) -> Sequence[str]:
-        """Return the members that draft in the next step, at least one, in their order."""
+    def drafting(self, trajectory: TrajectoryId, members: Sequence[str], pass_seconds: PassSeconds) -> Sequence[str]:
+        """Return who drafts in the next step: at least one of `members`, those that do not rest, in their order."""
 
     @abstractmethod
     def combine(self, trajectory: TrajectoryId, drafts: Drafts, n_nodes: int) -> DraftTree:

@@ -16,9 +16,10 @@ from tts_orch.policies.routing.registry import make_routing
 
 
 def compose(members: dict[str, Drafter], routing: RoutingName) -> ComposedDrafter:
-    """Return the composition of drafters by a routing with its usual settings; its clock ticks when it is looked at."""
+    """Return the composition of drafters by a routing with its usual settings; a look at its clock takes a microsecond."""
     config = DraftingConfig().model_copy(update={"routing": routing})
-    return ComposedDrafter(members, make_routing(config, list(members)), count().__next__)
+    ticks = count()
+    return ComposedDrafter(members, make_routing(config, list(members)), lambda: next(ticks) * 1e-6)
 
 
 def new_composition(routing: RoutingName, *, is_keyed: bool = True, is_nested: bool = False) -> ComposedDrafter:

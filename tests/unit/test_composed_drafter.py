@@ -271,7 +271,7 @@ def test_members_are_compared_by_what_would_be_verified_of_them_alone() -> None:
     assert tree.token.tolist() == [_ROOT, 1, 2, 3, 4], "0.33 sure; the whole chain would be 0.24"
     drafter.observe([_step(tree, [7])])
     tallies = {member: tally for (_, member), tally in drafter.take_report().tallies.items()}
-    assert (tallies["long"].nodes, tallies["short"].nodes) == (4, 1)
+    assert tallies["long"].confidence == pytest.approx(np.mean([0.6, 0.6**2, 0.6**3, 0.6**4]))
 
 
 def test_members_grow_by_their_own_rates() -> None:
@@ -350,10 +350,9 @@ def test_reports_count_what_every_member_would_have_had_accepted() -> None:
     drafter.observe([_step(tree, [3, 4, 6])])
     report = drafter.take_report()
     one, other = report.tallies["math", "one"], report.tallies["math", "other"]
-    assert (one.steps, one.accepted, one.nodes) == (1, 3, 3)
-    assert (other.steps, other.accepted, other.nodes) == (1, 2, 3)
+    assert (one.steps, one.accepted) == (1, 3)
+    assert (other.steps, other.accepted) == (1, 2)
     assert other.confidence == pytest.approx((0.8 + 0.8**2 + 0.8**3) / 3)
-    assert one.seconds == other.seconds == 2.0  # one to ask it, one to grow
     assert drafter.take_report().tallies == {}
 
 

@@ -21,6 +21,7 @@ from tts_orch.engine.trajectory import Trajectory
 from tts_orch.engine.turns import take_turn
 from tts_orch.engine.verification import Walk
 from tts_orch.errors import ConfigError
+from tts_orch.policies.drafting.composed_drafter import ComposedDrafter
 from tts_orch.policies.drafting.draft_balance import DraftBalance
 from tts_orch.policies.drafting.draft_size import DraftSize, FixedSize
 from tts_orch.policies.drafting.draft_tree import (
@@ -145,8 +146,12 @@ class DrafterLink:
 
     @property
     def is_resting(self) -> bool:
-        """Whether drafts have cost more than they brought, for now."""
-        return self.balance is not None and not self.balance.affords_drafts
+        """Whether drafts have cost more than they brought, for now; members of a composition rest one by one."""
+        if self.balance is None:
+            return False
+        if isinstance(self.drafter, ComposedDrafter):
+            return self.drafter.is_resting
+        return not self.balance.affords_drafts
 
     def drafting(self, trajectories: Sequence[Trajectory]) -> list[Trajectory]:
         """Return those that get drafts in this pass."""
@@ -179,8 +184,10 @@ class DrafterLink:
         return self._size.draft(source, rooms, other_rows, n_roots)
 
     def _tell_features(self, trajectories: Sequence[Trajectory]) -> None:
-        """Tell the drafter the features of all positions but the root's that it has not been told."""
+        """Tell the drafter the features of all positions but the root's that it has not been told, once it may read them."""
         if not self.drafter.feature_layers:
+            return
+        if isinstance(self.drafter, ComposedDrafter) and not self.drafter.reads_features:
             return
         for trajectory in trajectories:
             first, last = trajectory.features_told, trajectory.length - 1
@@ -218,11 +225,11 @@ class DrafterLink:
             laws = no_laws(walked, statistics.top_ids.shape[1])
         names = [trajectories[i].request.candidate_id for i in taught]
         steps = [verified_step(*step) for step in zip(names, walked, n_committed, laws, strict=True)]
+        if self._size is not None and not self.is_resting:
+            self._size.observe(steps)
         self.drafter.observe(steps)
         for i in taught:
             trajectories[i].observe_from = trajectories[i].length
-        if self._size is not None and not self.is_resting:
-            self._size.observe(steps)
 
     def _learns_from_rejected(self, walks: Sequence[Walk]) -> bool:
         n_nodes = sum(walk.tree.n_nodes for walk in walks)
