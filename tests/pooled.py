@@ -44,9 +44,6 @@ class FeatureReader:
         assert start.trajectory not in self.tokens
         self.tokens[start.trajectory], self._features[start.trajectory] = start.token_ids.tolist(), []
 
-    def fork(self, source: TrajectoryId, target: TrajectoryStart) -> None:
-        self.start(target)
-
     def slots(self, trajectories: Sequence[TrajectoryId]) -> _Slots:
         assert len(set(trajectories)) == len(trajectories)
         self.batches.append(len(trajectories))

@@ -278,10 +278,6 @@ class Drafter(Protocol):
         """Begin a trajectory."""
         ...
 
-    def fork(self, source: TrajectoryId, target: TrajectoryStart) -> None:
-        """Begin a trajectory that continues another one's committed tokens; it is told all features anew."""
-        ...
-
     def slots(self, trajectories: Sequence[TrajectoryId]) -> SlotSource:
         """Return the slots of these trajectories at their committed positions.
 

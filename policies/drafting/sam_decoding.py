@@ -137,10 +137,6 @@ class SamDecoding:
                 self._automata[scope] = texts
         return texts
 
-    def fork(self, source: TrajectoryId, target: TrajectoryStart) -> None:
-        """Begin a trajectory; its tokens say all there is to know about its source."""
-        self.start(target)
-
     def slots(self, trajectories: Sequence[TrajectoryId]) -> _Slots:
         """Return the slots of these trajectories at their committed positions."""
         return _Slots(trajectories, [self._trajectories[trajectory] for trajectory in trajectories], self._fallback)

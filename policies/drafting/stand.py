@@ -95,10 +95,6 @@ class Stand(WithoutFeatures):
             return DETERMINISTIC
         return KEYED if start.is_keyed else REJECTION
 
-    def fork(self, source: TrajectoryId, target: TrajectoryStart) -> None:
-        """Begin a trajectory; its tokens say all there is to know about its source."""
-        self.start(target)
-
     def slots(self, trajectories: Sequence[TrajectoryId]) -> StandSlots:
         """Return the slots of these trajectories at their committed positions."""
         states = [self._trajectories[trajectory] for trajectory in trajectories]

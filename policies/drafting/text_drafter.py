@@ -60,10 +60,6 @@ class TextDrafter(WithoutFeatures, ABC):
         model = self._models[start.trajectory] = self.model(start)
         model.append(start.token_ids.tolist())
 
-    def fork(self, source: TrajectoryId, target: TrajectoryStart) -> None:
-        """Begin a trajectory; its tokens say all there is to know about its source."""
-        self.start(target)
-
     def slots(self, trajectories: Sequence[TrajectoryId]) -> _Slots:
         """Return the slots of these trajectories at their committed positions."""
         return _Slots([self._models[trajectory] for trajectory in trajectories])

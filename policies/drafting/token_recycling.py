@@ -107,10 +107,6 @@ class TokenRecycling(WithoutFeatures):
             self._candidates[start.scope] = candidates
         self._trajectories[start.trajectory] = _Trajectory(TokenBuffer(start.token_ids), candidates)
 
-    def fork(self, source: TrajectoryId, target: TrajectoryStart) -> None:
-        """Begin a trajectory; its last token says all there is to know about its source."""
-        self.start(target)
-
     def slots(self, trajectories: Sequence[TrajectoryId]) -> _Slots:
         """Return the slots of these trajectories at their committed positions."""
         return _Slots(self._shape, [self._trajectories[trajectory] for trajectory in trajectories])

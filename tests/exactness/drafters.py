@@ -78,9 +78,6 @@ class CheckingDrafter:
         assert start.trajectory not in self.told or self.told[start.trajectory].is_closed, "started twice"
         self.told[start.trajectory] = Told(start, start.token_ids.tolist())
 
-    def fork(self, source: TrajectoryId, target: TrajectoryStart) -> None:
-        self.start(target)
-
     def slots(self, trajectories: Sequence[TrajectoryId]) -> _Slots:
         assert len(set(trajectories)) == len(trajectories)
         for told in map(self.told.__getitem__, trajectories):

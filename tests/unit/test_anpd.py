@@ -86,7 +86,7 @@ def test_examples(text: list[int], drafted: list[int], orders: list[int]) -> Non
 def test_trajectories_know_their_own_text_alone() -> None:
     drafter = Anpd(n_tokens=4)
     drafter.start(start("a", [1, 2, 3, 1]))
-    drafter.fork("a", start("b", [1, 2, 3, 1, 2]))
+    drafter.start(start("b", [1, 2, 3, 1, 2]))
     drafter.start(start("c", [1]))
     short, none, ignorant = drafter.slots(["b", "a", "c"]).grow([2, 0, 4])
     assert short.token.tolist() == [2, 3, 1]

@@ -364,17 +364,6 @@ def test_memory_for_features_is_bounded() -> None:
     assert new.n_nodes > 1
 
 
-def test_forks_are_told_features_anew() -> None:
-    transport = LocalTransport(PoolHost({"math": FeatureReader()}))
-    drafter = pooled(transport)
-    verifier = Verifier(drafter)
-    verifier.start("a", [5, 6, 7])
-    [[tree]] = verifier.trees("a")
-    drafter.fork("a", start("b", [5, 6, 7]))
-    drafter.observe_features("b", 0, features(0, 2))
-    assert_equal(drafter.slots(["b"]).grow([N_NODES])[0], tree)
-
-
 @pytest.mark.parametrize("kind", ["head", "lm"])
 def test_neural_drafters_draft_in_a_pool_what_they_draft_beside_the_target(kind: str) -> None:
     config = DraftingConfig(draft_depth=3, draft_width=4)

@@ -51,10 +51,10 @@ def test_equals_a_scan(prompt: list[int], steps: list[list[int]], max_match: int
         assert tree.source.tolist() == [0] + [match_length] * len(continuation)
 
 
-def test_budget_and_fork() -> None:
+def test_budget_and_text() -> None:
     drafter = PromptLookup(n_tokens=4)
     drafter.start(start("a", [1, 2, 3, 4, 5, 6, 1]))
-    drafter.fork("a", start("b", [1, 2, 3, 4, 5, 6, 1, 2]))
+    drafter.start(start("b", [1, 2, 3, 4, 5, 6, 1, 2]))
     short, none = drafter.slots(["b", "a"]).grow([3, 0])
     assert short.token.tolist() == [2, 3, 4, 5]
     assert none.token.tolist() == [1]

@@ -90,7 +90,7 @@ def test_trajectories_of_a_scope_copy_from_each_other_if_they_share() -> None:
         commit(drafter, "c", 2, ALPHABET[:5])
         assert (grow(drafter, "b").n_nodes > 10) == shares_scope
         assert grow(drafter, "c").n_nodes == 1
-        drafter.fork("b", start("d", [2, *ALPHABET[:5]]))
+        drafter.start(start("d", [2, *ALPHABET[:5]]))
         assert (grow(drafter, "d").n_nodes > 10) == shares_scope
         drafter.close_scope("scope")
         drafter.start(start("e", [2, *ALPHABET[:5]]))

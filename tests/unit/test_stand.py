@@ -215,13 +215,13 @@ def test_cut_step_counts_no_row_beyond_what_was_committed() -> None:
     assert delta.contexts.count.tolist() == [1]
 
 
-def test_trajectories_of_a_scope_share_and_forks_go_their_own_way() -> None:
+def test_trajectories_of_a_scope_share_and_go_their_own_way() -> None:
     generator = np.random.default_rng(5)
     text, laws = random_text(generator, 300)
     stand = new_stand()
     stand.start(start("a", text[:2]))
     run_steps(stand, "a", text, 2, laws, generator)
-    stand.fork("a", start("b", text))
+    stand.start(start("b", text))
     stand.start(start("c", text))
     grown = stand.slots(["a", "b", "c"]).grow([20, 20, 20])
     assert grown[0].n_nodes == 21

@@ -181,7 +181,7 @@ def test_outputs_outlive_their_trajectory_but_not_their_scope() -> None:
     drafter.close("a")
     drafter.start(start("a", [6]))
     assert draft(drafter, "a").token.tolist() == [6, 7]
-    drafter.fork("a", start("b", [1, 5]))
+    drafter.start(start("b", [1, 5]))
     assert draft(drafter, "b").token.tolist() == [5, 6, 7]
     drafter.close_scope("scope")
     drafter.start(start("c", [6]))

@@ -143,11 +143,11 @@ def test_equals_a_dictionary_of_last_writes(
         assert tree.slot[children].tolist() == list(range(len(children)))
 
 
-def test_scopes_forks_and_closing() -> None:
+def test_scopes_and_closing() -> None:
     drafter = TokenRecycling(VOCABULARY_SIZE)
     drafter.start(start("a", [1, 2], "one"))
     drafter.observe_prompt("a", 0, *laws([[3]]))
-    drafter.fork("a", start("b", [1, 2, 1], "one"))
+    drafter.start(start("b", [1, 2, 1], "one"))
     drafter.start(start("c", [2, 1], "two"))
     assert [tree.token.tolist() for tree in drafter.slots(["b", "c"]).grow([80, 80])] == [[1, 3], [1]]
     drafter.close("a")

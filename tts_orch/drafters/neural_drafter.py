@@ -76,11 +76,6 @@ class NeuralDrafter:
         """Begin a trajectory."""
         self._texts[start.trajectory] = DraftedText(start, self._network)
 
-    def fork(self, source: TrajectoryId, target: TrajectoryStart) -> None:
-        """Begin a trajectory that reads on behind the rows of another one."""
-        self._remember(self._texts[source])
-        self.start(target)
-
     def slots(self, trajectories: Sequence[TrajectoryId]) -> _Slots:
         """Return the slots of these trajectories at their committed positions."""
         texts = [self._texts[trajectory] for trajectory in trajectories]

@@ -89,10 +89,6 @@ class PooledDrafter:
         """Begin a trajectory."""
         self._told[start.trajectory] = ToldTrajectory(start)
 
-    def fork(self, source: TrajectoryId, target: TrajectoryStart) -> None:
-        """Begin a trajectory; its tokens and features are its own to send."""
-        self.start(target)
-
     def request(self, trajectories: Sequence[TrajectoryId]) -> None:
         """Ask for proposals that a later `slots` collects."""
         asked = [name for name in trajectories if not self._told[name].is_lost]

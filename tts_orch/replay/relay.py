@@ -54,10 +54,6 @@ class Relay:
         """Begin a trajectory."""
         self._drafter.start(start)
 
-    def fork(self, source: TrajectoryId, target: TrajectoryStart) -> None:
-        """Begin a trajectory that goes on with another one's tokens."""
-        self._drafter.fork(source, target)
-
     def slots(self, trajectories: Sequence[TrajectoryId]) -> SlotSource:
         """Return the drafter's slots."""
         return self._drafter.slots(trajectories)
