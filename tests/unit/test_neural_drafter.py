@@ -16,7 +16,7 @@ from tts_orch.drafters.causal_lm import CausalLM
 from tts_orch.drafters.level_seconds import LevelSeconds
 from tts_orch.drafters.neural_drafter import NeuralDrafter
 from tts_orch.drafters.target_facts import TargetFacts
-from tts_orch.policies.drafting.draft_tree import DraftTree, Growth, TrajectoryStart
+from tts_orch.policies.drafting.draft_tree import DraftTree, Growth
 from tts_orch.records import SamplingParams
 
 _KINDS = (*HEAD_KINDS, "lm")
@@ -110,21 +110,6 @@ def test_closed_texts_help_those_that_go_on_from_them(kind: str) -> None:
     assert drafter._shared.find(np.array(engine.tokens["x"], np.int32), drafter._network.first_token).n_rows >= 30
     for name, tree in zip("xy", engine.draft(["x", "y"], 8), strict=True):
         _assert_right(kind, engine, name, tree)
-
-
-@pytest.mark.parametrize("kind", _KINDS)
-def test_forks_and_their_sources_go_their_own_ways(kind: str) -> None:
-    engine, drafter = _engine(kind)
-    engine.start("source", _text(20), _GREEDY)
-    engine.draft(["source"], 8)
-    tokens = np.array(engine.tokens["source"], np.int32)
-    drafter.fork("source", TrajectoryStart("fork", tokens, "scope", 5, _GREEDY))
-    engine.tokens["fork"], engine._n_told["fork"] = tokens.tolist(), 0
-    for token in (4, 5):
-        for name, own in (("source", token), ("fork", token + 20)):
-            engine.commit(name, DraftTree.root_only(engine.tokens[name][-1]), [], own)
-        for name, tree in zip(("source", "fork"), engine.draft(["source", "fork"], 8), strict=True):
-            _assert_right(kind, engine, name, tree)
 
 
 @pytest.mark.parametrize("kind", _KINDS)
