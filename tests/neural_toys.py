@@ -184,10 +184,8 @@ def trained_weights(architecture: str = "eagle") -> dict[str, Tensor]:
     return {name: weight.detach() for name, weight in head.state_dict().items()}
 
 
-def trained_network(facts: TargetFacts, kind: str = "head") -> HeadNetwork:
-    """Return a head (one of `HEAD_KINDS`) that has learned a little."""
-    shape = HEAD_KINDS[kind]
-    architecture = shape.get("architecture", "eagle")
+def trained_network(facts: TargetFacts, architecture: str = "eagle", ids: Sequence[int] | None = None) -> HeadNetwork:
+    """Return a head that has learned a little; `ids` are the tokens that it may propose."""
     head = toy_head(facts, architecture=architecture)
     head.load_state_dict(trained_weights(architecture))
-    return head_network(trimmed_head(head, draft_vocabulary(shape["ids"])) if "ids" in shape else head, facts)
+    return head_network(head if ids is None else trimmed_head(head, draft_vocabulary(ids)), facts)
