@@ -121,18 +121,12 @@ def test_a_likeliest_token_that_may_not_be_proposed_is_never_right(target: Froze
     assert judged_head(new_head(0, "eagle", others), texts, ends_of(target, others), 100).tau == 1
 
 
-def test_a_head_of_eagle3_begins_with_rows_of_the_target_and_channels_of_one_size(
-    target: FrozenTarget, tmp_path: Path
-) -> None:
-    some, shape = some_tokens(), new_head(0, "eagle3").config
-    texts, ends = toy_texts(target, tmp_path, shape.feature_layers), ends_of(target, some)
-    first, again, other = (
-        first_head(replace(shape, draft_vocab_size=some.size), some, ends, texts, seed) for seed in (0, 0, 1)
-    )
+def test_a_head_of_eagle3_begins_with_rows_of_the_target(target: FrozenTarget) -> None:
+    some = some_tokens()
+    ends = ends_of(target, some)
+    shape = replace(new_head(0, "eagle3").config, draft_vocab_size=some.size)
+    first, again, other = (first_head(shape, some, ends, seed) for seed in (0, 0, 1))
     assert isinstance(first, Eagle3Head)
     assert torch.equal(first.lm_head.weight, ends.output)
     assert torch.equal(first.fc.weight, again.fc.weight)
     assert not torch.equal(first.fc.weight, other.fc.weight)
-    features = torch.cat([texts.read(number).features for number in range(6)])
-    parts = (features.square().mean(0) * first.fc.weight.square()).mean(0)  # of each channel in what is projected
-    assert parts.max() < 5 * parts.min()

@@ -68,7 +68,7 @@ def train_member(config: DrafterTrainingConfig, parts: MixtureParts, team: Team,
         draft_vocab_size=vocabulary and vocabulary.size,
     )
     training = _training(config, files, parts, shape.feature_layers, vocabulary, team, on_progress)
-    head = first_head(shape, vocabulary, training.ends, training.texts, config.seed)
+    head = first_head(shape, vocabulary, training.ends, config.seed)
 
     def on_reports(reports: Sequence[Report]) -> None:
         on_progress("training", reports[-1].step, reports[-1].n_steps)
