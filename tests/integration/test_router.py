@@ -23,9 +23,7 @@ PROBLEMS = [Problem(str(i), "seven", domain="math") for i in range(40)]
 
 
 def report(**accepted: int) -> RoutingReport:
-    return RoutingReport(
-        {("math", name): MemberTally(steps=100, accepted=n) for name, n in accepted.items()}
-    )
+    return RoutingReport({("math", name): MemberTally(steps=100, accepted=n) for name, n in accepted.items()})
 
 
 def test_problems_are_assigned_by_reports_and_never_wait(

@@ -68,6 +68,23 @@ def test_who_only_proposes_what_another_does_brings_nothing() -> None:
     assert table.n_drafts == 150
 
 
+class _Reader(PacedDrafter):
+    @property
+    def feature_layers(self) -> tuple[int, ...]:
+        return (-1,)
+
+
+def test_who_rests_reads_no_hidden_states() -> None:
+    clock = Clock()
+    table, head = PacedDrafter(clock, 0.005, 0.5), _Reader(clock, 0.5 * _PLAIN, 0.1, number=1)
+    world = _world(clock, "merged", table=table, head=head)
+    for _ in range(30):
+        reads, n_drafts = world.drafter.reads_features, head.n_drafts
+        world.run(1)
+        assert (head.n_drafts > n_drafts) == reads
+    assert 0 < head.n_drafts < 15
+
+
 def test_all_may_rest() -> None:
     clock = Clock()
     heads = {name: PacedDrafter(clock, 0.5 * _PLAIN, 0.1, number=i) for i, name in enumerate("ab")}
