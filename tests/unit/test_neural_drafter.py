@@ -10,12 +10,13 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from tests.neural_toys import HEAD_KINDS, FakeEngine, reference_laws, toy_facts, toy_network
-from tests.toys import VOCABULARY_SIZE, toy_llama
+from tests.toys import VOCABULARY_SIZE, toy_llama, toy_qwen2
 from tts_orch.config import DraftingConfig
 from tts_orch.drafters.causal_lm import CausalLM
 from tts_orch.drafters.level_seconds import LevelSeconds
 from tts_orch.drafters.neural_drafter import NeuralDrafter
-from tts_orch.drafters.target_facts import TargetFacts
+from tts_orch.drafters.target_facts import TargetFacts, target_facts
+from tts_orch.engine.target import Target
 from tts_orch.policies.drafting.draft_tree import DraftTree, Growth
 from tts_orch.records import SamplingParams
 
@@ -198,3 +199,15 @@ def test_costs_of_levels_are_averages_of_like_sizes() -> None:
     assert seconds.estimate(130)[[8, 16, 31, 32, 64, 130]].tolist() == [2, 4.5, 4.5, 9, 18, 36]
     seconds.observe(6, 2.0)
     assert 1.0 < seconds.estimate(7)[7] < 2.0
+
+
+@pytest.mark.parametrize("kind", HEAD_KINDS)
+def test_heads_draft_for_targets_in_half_precision_that_share_their_embedding(kind: str) -> None:
+    facts = target_facts(Target(toy_qwen2(torch.bfloat16), numerics="fast", name="half"))
+    engine = FakeEngine(NeuralDrafter(toy_network(kind, facts), _CONFIG), toy_qwen2(torch.bfloat16))
+    for name, n in (("a", 12), ("b", 5)):
+        engine.start(name, _text(n), _GREEDY)
+    for tree in engine.draft(["a", "b"], 10):
+        assert tree.n_nodes == 11
+        assert np.isfinite(tree.log_q).all()
+        assert set(tree.token[1:].tolist()) <= set(HEAD_KINDS[kind].get("ids", range(VOCABULARY_SIZE)))
