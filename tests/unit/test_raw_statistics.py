@@ -35,7 +35,7 @@ def test_statistics_are_what_they_claim(n_vocabulary: int, dtype: torch.dtype) -
     assert statistics.top_log_probs.dtype == statistics.confidences.dtype == np.float32
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
 def test_bits_are_the_rows_own(dtype: torch.dtype) -> None:
     logits, before = some_logits(5, 30_001).to(dtype), torch.get_num_threads()
     torch.set_num_threads(2)

@@ -191,8 +191,8 @@ class RawStatistics:
 def raw_statistics(logits: Tensor, k: int = 20) -> RawStatistics:
     """Describe every row of raw logits `[R, V]`; with fewer than `k` ids all are listed."""
     k = min(k, logits.shape[1])
-    if logits.device.type == "cpu" and logits.dtype == torch.float32:
-        values, ids, normalisers, means = row_kernels.describe_rows(logits.contiguous().numpy(), k)
+    if logits.device.type == "cpu" and logits.dtype != torch.float64:
+        values, ids, normalisers, means = row_kernels.describe_rows(logits.float().contiguous().numpy(), k)
     else:
         values, ids, normalisers, means = _describe(logits, k)
     log_probs = values - normalisers[:, None]
