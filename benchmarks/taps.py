@@ -61,6 +61,7 @@ def parser() -> argparse.ArgumentParser:
     )
     result.add_argument("--out", type=Path, default=Path("runs/taps"), help="folder of recordings and results")
     result.add_argument("--target", default="smollm2", help="the target model (smollm2)")
+    result.add_argument("--dtype", default="float32", help="type of target and heads (float32)")
     result.add_argument("--threads", type=int, help="of kernels and torch; all cores if not given")
     result.add_argument("--jobs", type=int, default=1, help="processes that replay (1)")
     result.add_argument("--losses", nargs="+", default=["eagle2", "hass"], help="kinds of heads (eagle2 hass)")

@@ -1,6 +1,7 @@
 """Draft vocabularies against each other: how large they are chosen, what heads lose with them, and what they gain in speed.
 
-    python benchmarks/vocabulary.py texts choices --data data               # prompts of the narrow domains; sizes, coverage
+    python benchmarks/vocabulary.py texts choices --data data               # prompts of the narrow domains, and sizes
+    python benchmarks/vocabulary.py coverage --data data                    # of what the target says
     sh benchmarks/vocabulary_heads.sh data runs/drafters runs/vocabulary    # trains the heads, for hours
     python benchmarks/vocabulary.py acceptance --data data --heads runs/drafters   # acceptance length by replay
     python benchmarks/vocabulary.py levels sizes speed --data data --heads runs/drafters   # seconds, on a quiet machine
@@ -24,6 +25,7 @@ from typing import Final
 from noise import machine
 from vocabulary_parts.acceptance import acceptance
 from vocabulary_parts.choices import choices
+from vocabulary_parts.coverage import coverage
 from vocabulary_parts.levels import levels
 from vocabulary_parts.plots import plots
 from vocabulary_parts.recordings import WORKLOADS
@@ -39,6 +41,7 @@ from tts_orch.errors import OrchestratorError
 _PARTS: Final[dict[str, Callable[[argparse.Namespace], None]]] = {
     "texts": texts,
     "choices": choices,
+    "coverage": coverage,
     "acceptance": acceptance,
     "levels": levels,
     "sizes": sizes,
@@ -72,6 +75,7 @@ def parser() -> argparse.ArgumentParser:
     )
     result.add_argument("--out", type=Path, default=Path("runs/vocabulary"), help="folder of recordings and results")
     result.add_argument("--target", default="smollm2", help="the target model (smollm2)")
+    result.add_argument("--dtype", default="float32", help="type of target and heads (float32)")
     result.add_argument("--threads", type=int, help="of kernels and torch; all cores if not given")
     result.add_argument("--losses", nargs="+", default=["eagle2", "eagle3"], help="kinds of heads (eagle2 eagle3)")
     result.add_argument(

@@ -98,7 +98,7 @@ def acceptance(arguments: argparse.Namespace) -> None:
 
 def _missing(arguments: argparse.Namespace, done: Container[str]) -> list[_Cell]:
     """Return what is not done yet, with its recordings made."""
-    names = ("target", "nodes", "depth", "width", "problems", "tokens")
+    names = ("target", "dtype", "nodes", "depth", "width", "problems", "tokens")
     settings = {name: getattr(arguments, name) for name in names}
     rows = [row for row in ROWS if row.name in arguments.rows]
     workshop, cells = Workshop(arguments), []
@@ -132,7 +132,7 @@ def _figures(cell: _Cell) -> JsonObject:
     """Replay a cell."""
     started, settings = time.perf_counter(), cell.key["settings"]
     config = drafting(cell.row, cell.heads, settings["nodes"], settings["depth"], settings["width"])
-    drafter = load_drafter(config, loaded_target(settings["target"]), is_shared=False)
+    drafter = load_drafter(config, loaded_target(settings["target"], settings["dtype"]), is_shared=False)
     assert drafter is not None, "every row drafts"
     recording, states = Recording.load(cell.recorded.trajectories), load_file(cell.recorded.states)
     measured, counts = MeasuredDrafter(drafter), defaultdict[str, _Count](_Count)

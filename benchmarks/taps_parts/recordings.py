@@ -55,12 +55,14 @@ class Workshop:
 
     def __init__(self, arguments: argparse.Namespace) -> None:
         self.arguments = arguments
-        self.config = EngineConfig(target=arguments.target, drafter="none", threads=arguments.threads)
+        self.config = EngineConfig(
+            target=arguments.target, dtype=arguments.dtype, drafter="none", threads=arguments.threads
+        )
 
     @property
     def target(self) -> Target:
         """The loaded target."""
-        return loaded_target(self.config.target)
+        return loaded_target(self.config.target, self.config.dtype)
 
     def prompts(self, workload: str, n: int) -> list[Prompt]:
         """Return the first prompts of a workload."""
@@ -77,7 +79,8 @@ class Workshop:
             RunFolderError: the recording is of other settings.
         """
         arguments = self.arguments
-        name = f"{workload}-{temperature:g}-{arguments.problems}x{arguments.tokens}"
+        size = f"{arguments.problems}x{arguments.tokens}"
+        name = f"{workload}-{temperature:g}-{size}-{arguments.dtype}"
         files = Recorded(arguments.out / "recordings" / name)
         prompts = self.prompts(workload, arguments.problems)
         wanted = requests(prompts, self.law(workload, temperature), 1, _SEED)
@@ -98,6 +101,6 @@ class Workshop:
 
 
 @cache
-def loaded_target(name: str) -> Target:
+def loaded_target(name: str, dtype: str) -> Target:
     """Return a target, loaded once a process."""
-    return load_target(EngineConfig(target=name, drafter="none"))
+    return load_target(EngineConfig(target=name, dtype=dtype, drafter="none"))

@@ -73,7 +73,7 @@ def speed(arguments: argparse.Namespace) -> None:
 
 def _measured_with(arguments: argparse.Namespace, loss: str) -> JsonObject:
     names = ("samples", "speed_problems", "speed_tokens", "speed_temperature", "depth", "speed_width")
-    settings = {name: getattr(arguments, name) for name in ("target", "batch", *names)}
+    settings = {name: getattr(arguments, name) for name in ("target", "dtype", "batch", *names)}
     heads = dict.fromkeys(head for name in arguments.ways for head in _SPEEDS[name].heads)
     return {"settings": settings, "heads": digests(arguments.heads / loss, [*heads]), "compared": arguments.ways}
 

@@ -6,10 +6,8 @@ import argparse
 from collections import defaultdict
 from collections.abc import Mapping
 from itertools import chain, product
-from pathlib import Path
 from typing import Final
 
-import numpy as np
 from taps_parts.results import identity, read_results
 from torch import Tensor
 
@@ -20,6 +18,7 @@ from tts_orch.policies.drafting.draft_size import FixedSize
 from tts_orch.replay.measured_drafter import MeasuredDrafter
 from tts_orch.replay.recording import Recording, problem_and_index
 from tts_orch.replay.replayer import replay
+from vocabulary_parts.coverage import covered
 from vocabulary_parts.recordings import VocabularyWorkshop
 from vocabulary_parts.ways import Way, drafting, ways
 
@@ -28,7 +27,7 @@ __all__ = ["RESULTS", "acceptance"]
 RESULTS: Final = "acceptance.jsonl"
 _TOGETHER: Final = 16
 """Trajectories: a head drafts for so many at hardly more than for one."""
-_SETTINGS: Final = ("target", "nodes", "depth", "width", "problems", "tokens")
+_SETTINGS: Final = ("target", "dtype", "nodes", "depth", "width", "problems", "tokens")
 
 
 def acceptance(arguments: argparse.Namespace) -> None:
@@ -72,15 +71,10 @@ def _figures(way: Way, recording: Recording, states: Mapping[str, Tensor], works
         count = counts[problem_and_index(step.trajectory)[0]]
         count[0] += len(step.committed)
         count[1] += 1
+    vocabulary = read_head(way.folder).vocabulary
     return {
         "tau": measured.acceptance.tau,
         "nodes_a_step": measured.acceptance.nodes_a_step,
-        "covered": _covered(way.folder, recording),
+        "covered": 1.0 if vocabulary is None else covered(vocabulary, recording),
         "problems": dict(counts),
     }
-
-
-def _covered(folder: Path, recording: Recording) -> float:
-    """Return the share of recorded tokens that a head may propose."""
-    vocabulary, tokens = read_head(folder).vocabulary, np.concatenate([one.tokens for one in recording.trajectories])
-    return 1.0 if vocabulary is None else float(np.isin(tokens, vocabulary.ids).mean())
