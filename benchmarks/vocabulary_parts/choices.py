@@ -1,15 +1,12 @@
-"""How many tokens a draft vocabulary gets by corpus, and how much of what the target really says it covers."""
+"""How many tokens a draft vocabulary gets by corpus and number of samples, and its file."""
 
 from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Final
-
-import numpy as np
-from numpy.typing import NDArray
 
 from tts_orch.atomic_file import write_atomically
 from tts_orch.drafters.head_config import HeadConfig
@@ -52,25 +49,23 @@ def vocabulary_path(out: Path, name: str) -> Path:
 
 
 def choices(arguments: argparse.Namespace) -> None:
-    """Choose sizes, write the vocabularies, and say what each covers; all of it anew, since it takes seconds."""
-    workshop = VocabularyWorkshop(arguments)
-    spoken = dict(_spoken(workshop))
-    own = draft_flops(HeadConfig.for_target(workshop.target.model.config.get_text_config(), architecture="eagle3"))
-    sizes, coverages = [], []
+    """Choose sizes and write the vocabularies; all of it anew, since it takes seconds."""
+    target = VocabularyWorkshop(arguments).target
+    own = draft_flops(HeadConfig.for_target(target.model.config.get_text_config(), architecture="eagle3"))
+    sizes = []
     for corpus in CORPORA:
-        texts = answers(corpus, arguments.data, arguments.out, workshop.target.tokenizer)
+        texts = answers(corpus, arguments.data, arguments.out, target.tokenizer)
         for n in [*(n for n in _SAMPLES if n < len(texts)), len(texts)]:
-            ranked = _ranked(texts[:n], workshop.target)
+            ranked = _ranked(texts[:n], target)
             sizes.append({"corpus": corpus, "samples": n, **_chosen(ranked, own, arguments)})
             print(sizes[-1], flush=True)
-        whole = {corpus: sizes[-1]["scan"], **({FIXED: len(ranked.order) // 4} if corpus == CORPORA[0] else {})}
-        for name, size in whole.items():
-            _write(arguments, name, ranked, size, workshop.target)
-            coverages += _covered(name, ranked, size, spoken)
+        _write(arguments, corpus, ranked, sizes[-1]["scan"], target)
+        if corpus == CORPORA[0]:
+            _write(arguments, FIXED, ranked, len(ranked.order) // 4, target)
     published = draft_flops(_PUBLISHED)
     operations = [_operations("Llama-3.1-8B", published, _PUBLISHED.vocab_size)]
-    operations.append(_operations(arguments.target, own, workshop.target.vocab_size))
-    content = {"sizes": sizes, "coverages": coverages, "operations": operations, "alpha": arguments.alpha}
+    operations.append(_operations(arguments.target, own, target.vocab_size))
+    content = {"sizes": sizes, "operations": operations, "alpha": arguments.alpha}
     write_atomically(arguments.out / CHOICES, json.dumps(content, indent=1) + "\n")
 
 
@@ -120,30 +115,6 @@ def _write(arguments: argparse.Namespace, name: str, ranked: RankedTokens, size:
     path = vocabulary_path(arguments.out, name)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_vocabulary(path, VocabularyFile(vocabulary, ranked.counts[vocabulary.ids], provenance))
-
-
-def _spoken(workshop: VocabularyWorkshop) -> Iterator[tuple[tuple[str, float], NDArray[np.int64]]]:
-    """Yield how often each token is in what the target said, by workload and temperature."""
-    arguments = workshop.arguments
-    for workload in arguments.workloads:
-        for temperature in arguments.temperatures:
-            said = workshop.recording(workload, temperature).trajectories
-            counts = count_tokens([one.tokens for one in said], workshop.target.vocab_size)
-            yield (workload, temperature), counts
-
-
-def _covered(
-    name: str, ranked: RankedTokens, size: int, spoken: dict[tuple[str, float], NDArray[np.int64]]
-) -> Iterator[JsonObject]:
-    for (workload, temperature), counts in spoken.items():
-        yield {
-            "vocabulary": name,
-            "size": size,
-            "workload": workload,
-            "temperature": temperature,
-            "tokens": int(counts.sum()),
-            "coverage": float(ranked.coverage_of(counts)[size]),
-        }
 
 
 def _operations(name: str, flops: DraftFlops, vocab_size: int) -> JsonObject:

@@ -16,6 +16,7 @@ from tts_orch.bench.markdown import Cell, pivot, table
 from tts_orch.json_lines import JsonObject
 from vocabulary_parts.acceptance import RESULTS
 from vocabulary_parts.choices import CHOICES
+from vocabulary_parts.coverage import COVERAGE
 from vocabulary_parts.levels import LEVELS
 from vocabulary_parts.sizes import SIZES
 from vocabulary_parts.speed import SPEEDS
@@ -28,9 +29,10 @@ _DRAWS: Final = 4000
 
 def tables(arguments: argparse.Namespace) -> None:
     """Print everything that was measured into --out so far."""
-    path = arguments.out / CHOICES
-    if path.exists():
-        print(_choices(json.loads(path.read_text())))
+    for name, text in ((CHOICES, _choices), (COVERAGE, _coverage)):
+        path = arguments.out / name
+        if path.exists():
+            print(text(json.loads(path.read_text())))
     for cell in _cells(arguments.out / RESULTS, "acceptance"):
         print(_acceptance(cell))
     for cell in _cells(arguments.out / LEVELS, "a drafted level"):
@@ -58,9 +60,6 @@ def _choices(content: Mapping[str, Any]) -> str:
         for row in content["sizes"]
     ]
     header = ["corpus", "samples", "tokens", "distinct", "k, scan", "k, TPE", "TPE below scan, %"]
-    coverages = [{**row, "across": f"{row['workload']}, T={row['temperature']:g}"} for row in content["coverages"]]
-    for row in coverages:
-        row["vocabulary"], row["coverage"] = f"{row['vocabulary']}, {row['size']}", 100 * row["coverage"]
     operations = [
         [row["name"], *(row[part] / 1e6 for part in ("projection", "attention", "mlp", "head", "total"))]
         for row in content["operations"]
@@ -69,12 +68,23 @@ def _choices(content: Mapping[str, Any]) -> str:
         [
             f"### sizes, alpha {content['alpha']:g}\n",
             table([*header, "coverage, %", "saving, %"], sizes),
-            "Share of what the target says that a vocabulary has, %:\n",
-            pivot(coverages, "vocabulary", "across", "coverage", digits=1),
             "Operations of drafting a token with all tokens, millions:\n",
             table(["head of", "projection", "attention", "MLP", "LM head", "all"], operations, digits=1),
         ]
     )
+
+
+def _coverage(rows: Sequence[Mapping[str, Any]]) -> str:
+    cells = [
+        {
+            "vocabulary": f"{row['vocabulary']}, {row['size']}",
+            "said": f"{row['workload']}, T={row['temperature']:g}",
+            "coverage": 100 * row["coverage"],
+        }
+        for row in rows
+    ]
+    title = "### Share of what the target says that a vocabulary has, %\n\n"
+    return title + pivot(cells, "vocabulary", "said", "coverage", digits=1)
 
 
 def _percent(row: Mapping[str, Any]) -> list[Cell]:

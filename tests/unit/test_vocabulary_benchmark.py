@@ -107,7 +107,7 @@ def test_from_files_to_tables_and_pictures(
     places = ("--data", str(data), "--heads", str(heads), "--out", str(out), "--target", target)
     few = ("--losses", "eagle2", "--workloads", "bfcl", "--temperatures", "1", "--batches", "1", "--trees", "chain")
     measured = ("acceptance", "levels", "sizes", "speed")
-    run(benchmark, "texts", "choices", *measured, *places, *SHORT, *few, "--speed-workloads", "bfcl")
+    run(benchmark, "texts", "choices", "coverage", *measured, *places, *SHORT, *few, "--speed-workloads", "bfcl")
     assert read_vocabulary(out / "vocabularies" / "fixed.safetensors").vocabulary.size == 97 // 4
     results = {path.name: path.read_text().splitlines() for path in out.glob("*.jsonl")}
     assert len(results["acceptance.jsonl"]) == 3 * 3  # heads, vocabularies
@@ -118,10 +118,6 @@ def test_from_files_to_tables_and_pictures(
     capsys.readouterr()
     run(benchmark, "tables", "plots", *places)
     printed = capsys.readouterr().out
-    assert [printed.count(f"### {part}") for part in ("sizes", "acceptance", "a drafted level", "speed")] == [
-        2,
-        1,
-        1,
-        1,
-    ]
+    titles = ("sizes", "Share of", "acceptance", "a drafted level", "speed")
+    assert [printed.count(f"### {title}") for title in titles] == [2, 1, 1, 1, 1]
     assert (out / "sizes-eagle2.png").exists()
