@@ -9,6 +9,8 @@ Source: ours. It is a token bucket that is filled by success.
 
 from __future__ import annotations
 
+from collections import deque
+from statistics import median
 from typing import Final
 
 import numpy as np
@@ -23,7 +25,10 @@ _MOST: Final = 64.0
 """Tokens that drafts can save up, and that they have at first. Some passes are lucky and some are not, and tables begin empty:
 with 4, drafts that make single trajectories faster came to rest before they had learned enough."""
 _SMALL_MOST: Final = 1.0
-"""The same for looking in vain and for learning, and the deepest debt of these."""
+"""The same for looking in vain and for learning, and the deepest debt of the latter."""
+_LOOKS: Final = 3
+"""Newest times of looking in vain, of which the median is booked: a single long one is a pause of the machine, or a compilation,
+but looks that always take long, as those of a network may, are the rarer for it."""
 
 
 class DraftBalance:
@@ -39,6 +44,7 @@ class DraftBalance:
     def __init__(self, seconds: Seconds) -> None:
         self._seconds = seconds
         self._drafts, self._idle, self._learning = _MOST, _SMALL_MOST, _SMALL_MOST
+        self._looks = deque([0.0] * _LOOKS, maxlen=_LOOKS)
 
     @property
     def affords_drafts(self) -> bool:
@@ -70,10 +76,11 @@ class DraftBalance:
         allowance, tokens_a_second = _ALLOWANCE * n_roots, n_roots / plain
         earned = n_gained - (with_drafts - without + drafting + learning) * tokens_a_second if n_drafts else 0.0
         success = max(earned, 0.0)
-        if not n_drafts:
-            self._idle -= drafting * tokens_a_second
+        if not n_drafts and drafting and self.affords_drafts:
+            self._looks.append(drafting)
+            self._idle -= median(self._looks) * tokens_a_second
         if not n_drafts and self.affords_learning:  # else it took the time that any drafter needs to keep up
             self._learning -= learning * tokens_a_second
         self._drafts = min(self._drafts + earned + allowance, _MOST)
-        self._idle = float(np.clip(self._idle + success + allowance, -_SMALL_MOST, _SMALL_MOST))
+        self._idle = min(self._idle + success + allowance, _SMALL_MOST)
         self._learning = float(np.clip(self._learning + success + allowance, -_SMALL_MOST, _SMALL_MOST))
