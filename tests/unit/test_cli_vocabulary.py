@@ -81,6 +81,15 @@ def test_recipes_name_the_texts(folder: Path) -> None:
     assert report()["counted_tokens"] == {"x.jsonl": 100}
 
 
+def test_parts_of_one_file_are_all_counted(folder: Path) -> None:
+    Path("recipe.yaml").write_text(
+        "data: [{file: x.jsonl, tokens: 100, rows: [0, 40]}, {file: x.jsonl, tokens: 50, rows: [40, 60]}]\n"
+    )
+    assert trim("--config", "recipe.yaml", data=()) == 0
+    assert report()["counted_tokens"] == {"x.jsonl": 150}
+    assert sum(read_vocabulary(Path("out/vocabulary.safetensors")).counts) == 150
+
+
 def test_candidates_of_a_run_are_counted(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     finished_run(folder / "run", folder / "toy")
     assert trim("--run", "run", "--held-out", "0.0001", data=()) == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -33,6 +35,11 @@ def test_a_published_head_has_the_published_operations() -> None:
     flops = draft_flops(LLAMA_8B)
     found = (flops.projection, flops.attention, flops.mlp, flops.vocabulary_row * 128_256, flops.total(128_256))
     assert [round(one / 1e5) / 10 for one in found] == [100.7, 134.2, 352.3, 1050.7, 1637.9]
+
+
+def test_hidden_states_of_a_wider_target_are_projected_from_its_width() -> None:
+    head = replace(LLAMA_8B, hidden_size=2048, target_hidden_size=4096)
+    assert draft_flops(head).projection == 2 * 3 * 4096 * 2048
 
 
 def test_heads_of_eagle_2_project_embedding_and_feature_and_attend_to_one_width() -> None:

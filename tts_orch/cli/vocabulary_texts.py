@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
@@ -57,21 +58,20 @@ def counted_texts(config: VocabularyConfig, base: BaseFiles, bar: Progress) -> C
     Raises:
         OrchestratorError: one cannot be read, or has not enough to count.
     """
-    found: dict[str, list[TrainingSequence]] = {}
+    texts, n_tokens = [], Counter[str]()
     for part in config.data:
         with closing(sequences_of(config, part, base)) as sequences:
             shown = _shown(sequences, part.file.name, part.tokens, bar)
-            texts = choose_sequences(shown, part.tokens, config.max_held_out, group=1)
-        found[str(part.file)] = _enough(texts, part.file, part.tokens)
+            found = choose_sequences(shown, part.tokens, config.max_held_out, group=1)
+        texts += _enough(found, part.file, part.tokens)
+        n_tokens[str(part.file)] += n_training_tokens(found)
     for folder in config.runs:
         shown = _shown(_candidates(folder, config, base), folder.name, None, bar)
-        texts = choose_sequences(shown, None, config.max_held_out, group=1)
-        found[str(folder)] = _enough(texts, folder, None)
-    everything = [one for texts in found.values() for one in texts]
+        found = choose_sequences(shown, None, config.max_held_out, group=1)
+        texts += _enough(found, folder, None)
+        n_tokens[str(folder)] += n_training_tokens(found)
     return CountedTexts(
-        [one for one in everything if not one.is_held_out],
-        [one for one in everything if one.is_held_out],
-        {place: n_training_tokens(texts) for place, texts in found.items()},
+        [one for one in texts if not one.is_held_out], [one for one in texts if one.is_held_out], dict(n_tokens)
     )
 
 

@@ -48,7 +48,7 @@ def draft_flops(config: HeadConfig) -> DraftFlops:
     inputs = len(config.feature_layers) if is_eagle3 else 2
     attention_width = 2 * width if is_eagle3 else width
     return DraftFlops(
-        projection=2 * inputs * width * width,
+        projection=2 * inputs * config.feature_size * width,
         attention=2 * attention_width * (queries + 2 * keys) + 2 * queries * width,
         mlp=2 * 3 * width * config.intermediate_size,
         vocabulary_row=2 * width,
