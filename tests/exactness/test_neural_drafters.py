@@ -12,7 +12,7 @@ import pytest
 
 from tests.exactness.decoding import decode, decode_with_abort, new_decoder, prompt, request, toy_target
 from tests.exactness.joint_law import ERROR_RATE, joint_law, p_value, sample
-from tests.neural_toys import noisy_toy, toy_network, trained_network
+from tests.neural_toys import HEAD_KINDS, noisy_toy, toy_network, trained_network
 from tests.toys import EOS_ID, VOCABULARY_SIZE
 from tts_orch.config import DraftingConfig
 from tts_orch.drafters.causal_lm import CausalLM
@@ -26,14 +26,16 @@ from tts_orch.policies.drafting.tree_file import default_tree
 from tts_orch.policies.routing.registry import make_routing
 from tts_orch.records import DecodeRequest, SamplingParams
 
-_KINDS = ("random head", "trained head", "language model")
+_KINDS = ("random head", "language model", *HEAD_KINDS)
+_UNLIKE_KINDS = ("language model", "head", "trimmed eagle3")
+_LEAST_ACCEPTED = {"random head": 2, "trimmed head": 2, "trimmed eagle3": 2}
 _TEMPERATURES = (0.0, 0.8)
 
 
 def _drafter(kind: str, **settings: object) -> NeuralDrafter:
     facts = target_facts(toy_target())
-    if kind == "trained head":
-        network = trained_network(facts)
+    if kind in HEAD_KINDS:
+        network = trained_network(facts, **HEAD_KINDS[kind])
     else:
         network = toy_network("head" if kind == "random head" else "lm", facts)
     return NeuralDrafter(network, DraftingConfig(**{"draft_depth": 3, "draft_width": 4, **settings}))
@@ -59,29 +61,32 @@ def _check(decoder: Decoder, temperature: float, n_new: int = 20) -> None:
 
 
 @pytest.mark.parametrize(
-    ("max_batch", "node_budget", "temperature"), [(1, True, 0.8), (3, False, 0.0), (8, True, 0.0), (8, False, 0.8)]
+    ("kind", "max_batch", "node_budget", "temperature"),
+    [
+        *((kind, 8, False, 0.8) for kind in _KINDS),
+        *((kind, *case) for kind in _UNLIKE_KINDS for case in ((1, True, 0.8), (3, False, 0.0), (8, True, 0.0))),
+    ],
 )
-@pytest.mark.parametrize("kind", _KINDS)
 def test_tokens_are_those_of_plain_decoding(kind: str, max_batch: int, node_budget: bool, temperature: float) -> None:
     decoder = new_decoder(toy_target(), _drafter(kind), max_batch=max_batch, node_budget=node_budget)
     _check(decoder, temperature)
-    assert decoder.counters.accepted_nodes > (2 if kind == "random head" else 15), "drafts hardly took part"
+    assert decoder.counters.accepted_nodes > _LEAST_ACCEPTED.get(kind, 15), "drafts hardly took part"
 
 
-@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize("kind", _UNLIKE_KINDS)
 def test_preempted_trajectories_keep_their_tokens(kind: str) -> None:
     decoder = new_decoder(toy_target(), _drafter(kind), n_pages=5, max_batch=6)
     _check(decoder, 0.8, n_new=60)
     assert decoder.statistics()["preemptions"] >= 1
 
 
-@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize("kind", _UNLIKE_KINDS)
 def test_trajectories_go_on_elsewhere_with_the_same_tokens(kind: str) -> None:
     outcomes = decode_with_abort(lambda: new_decoder(toy_target(), _drafter(kind)), _requests(0.8), abort_after=6)
     assert {name: outcome.tokens for name, outcome in outcomes.items()} == _expected(0.8)
 
 
-@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize("kind", _UNLIKE_KINDS)
 def test_forks_of_a_trajectory_keep_their_tokens(kind: str) -> None:
     """Two generations of requests, the second one on prefixes of the first, as in searches over steps."""
     law = SamplingParams(temperature=0.8, max_new_tokens=40, logit_bias=((EOS_ID, -3.0),))
@@ -113,7 +118,7 @@ def _composition(routing: str, verification: str) -> ComposedDrafter:
     config = DraftingConfig(draft_sampling="deterministic" if verification == "rejection" else "stochastic")
     members: dict[str, Drafter] = {
         "stand": Stand(config, default_tree(), vocabulary_size=VOCABULARY_SIZE),
-        "head": _drafter("trained head"),
+        "head": _drafter("head"),
         "lm": _drafter("language model"),
     }
     return ComposedDrafter(members, make_routing(config.model_copy(update={"routing": routing}), list(members)))
@@ -132,7 +137,7 @@ def test_compositions_with_neural_members_keep_the_tokens(routing: str, temperat
 _LAW = SamplingParams(temperature=0.7, top_k=4, max_new_tokens=3, logit_bias=((EOS_ID, -1e9),))
 
 
-@pytest.mark.parametrize("drafter", ["trained head", "language model", "merged"])
+@pytest.mark.parametrize("drafter", ["head", "eagle3", "language model", "merged"])
 def test_three_tokens_have_the_enumerated_law(drafter: str) -> None:
     """`sample` asserts that drafts took part."""
     made = _composition("merged", "rejection") if drafter == "merged" else _drafter(drafter, draft_width=8)
@@ -142,7 +147,7 @@ def test_three_tokens_have_the_enumerated_law(drafter: str) -> None:
 
 
 @pytest.mark.parametrize("max_batch", [1, 8])
-@pytest.mark.parametrize("kind", _KINDS)
+@pytest.mark.parametrize("kind", _UNLIKE_KINDS)
 def test_greedy_tokens_equal_plain_decoding_under_rejection(kind: str, max_batch: int) -> None:
     decoder = new_decoder(toy_target(), _drafter(kind), max_batch=max_batch, verification="rejection")
     _check(decoder, 0.0)
