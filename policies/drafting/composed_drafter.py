@@ -14,7 +14,6 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tts_orch.policies.drafting.composed_features import columns_of, union_of_layers
 from tts_orch.policies.drafting.composed_kinds import ComposedKinds
 from tts_orch.policies.drafting.composed_slots import ComposedSlots, TakenDrafts
 from tts_orch.policies.drafting.draft_outcomes import step_outcome
@@ -22,12 +21,12 @@ from tts_orch.policies.drafting.draft_tree import (
     AsynchronousDrafter,
     CountingDrafter,
     Drafter,
-    Features,
     Growth,
     TrajectoryId,
     TrajectoryStart,
     VerifiedStep,
 )
+from tts_orch.policies.drafting.drafter_group import DrafterGroup
 from tts_orch.policies.drafting.member_ledger import MemberLedger
 from tts_orch.policies.routing.report import RoutingReport
 from tts_orch.policies.routing.routing import PassSeconds, Routing, StepOutcome
@@ -47,7 +46,7 @@ class _Trajectory:
     drafts: TakenDrafts | None = None  # until they are verified
 
 
-class ComposedDrafter:
+class ComposedDrafter(DrafterGroup):
     """A `Drafter` made of others; a node's `source` says whose it is (`member_of_source`).
 
     Whoever is not asked for a draft is still told everything, so that it can be asked in any step.
@@ -61,11 +60,10 @@ class ComposedDrafter:
     def __init__(
         self, members: Mapping[str, Drafter], routing: Routing, clock: Callable[[], float] = time.perf_counter
     ) -> None:
-        self.members = dict(members)
+        super().__init__(members)
         self._routing = routing
         self._clock = clock
         self._kinds = ComposedKinds([member.priors for member in self.members.values()])
-        self._layers = union_of_layers([member.feature_layers for member in self.members.values()])
         self._trajectories: dict[TrajectoryId, _Trajectory] = {}
         self._ledger = MemberLedger(list(self.members))
         self._growth: Growth | None = None  # what the newest pass cost, if that is known
@@ -85,21 +83,6 @@ class ComposedDrafter:
         return self._kinds.priors
 
     @property
-    def learns_from_rejected(self) -> bool:
-        """Whether a member does."""
-        return any(member.learns_from_rejected for member in self.members.values())
-
-    @property
-    def learns_prompt_laws(self) -> bool:
-        """Whether a member does; the others get the laws too, which say no less than the text."""
-        return any(member.learns_prompt_laws for member in self.members.values())
-
-    @property
-    def feature_layers(self) -> tuple[int, ...]:
-        """What any member wants, each layer once."""
-        return self._layers
-
-    @property
     def is_resting(self) -> bool:
         """Whether all members have cost more than they brought, for now."""
         return not self._ledger.accounts.offered
@@ -114,8 +97,7 @@ class ComposedDrafter:
         is_noisy = start.is_keyed and start.law.temperature > 0
         self._trajectories[start.trajectory] = _Trajectory(start.domain, int(start.token_ids[-1]), is_noisy)
         self._routing.start(start)
-        for member in self.members.values():
-            member.start(start)
+        super().start(start)
 
     def request(self, trajectories: Sequence[TrajectoryId]) -> None:
         """Choose who drafts next, and let those begin that can (`AsynchronousDrafter`)."""
@@ -159,19 +141,6 @@ class ComposedDrafter:
                 names = self._routing.drafting(trajectory, offered, pass_seconds) if offered else ()
             chosen.append(names)
         return chosen
-
-    def observe_prompt(
-        self, trajectory: TrajectoryId, start: int, law_ids: NDArray[np.int32], law_probs: NDArray[np.float32]
-    ) -> None:
-        """Tell the members what follows positions of a prefill."""
-        for member in self.members.values():
-            member.observe_prompt(trajectory, start, law_ids, law_probs)
-
-    def observe_features(self, trajectory: TrajectoryId, start: int, features: Features) -> None:
-        """Hand each member its columns."""
-        for member in self.members.values():
-            if member.feature_layers:
-                member.observe_features(trajectory, start, columns_of(features, self._layers, member.feature_layers))
 
     def observe(self, steps: Sequence[VerifiedStep]) -> None:
         """Tell the members what was verified, and the routing what became of their drafts."""
@@ -221,11 +190,9 @@ class ComposedDrafter:
         """Forget a trajectory."""
         self._trajectories.pop(trajectory, None)
         self._routing.close(trajectory)
-        for member in self.members.values():
-            member.close(trajectory)
+        super().close(trajectory)
 
     def close_scope(self, scope: str) -> None:
         """Drop the statistics of a scope."""
         self._routing.close_scope(scope)
-        for member in self.members.values():
-            member.close_scope(scope)
+        super().close_scope(scope)

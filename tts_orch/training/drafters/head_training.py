@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -12,16 +11,15 @@ from typing import Any, NamedTuple, Protocol
 import torch
 from torch import Tensor, nn
 
-from tts_orch.atomic_file import write_atomically
 from tts_orch.drafters.draft_heads import DraftHead
-from tts_orch.drafters.vocabulary_maps import map_weights
-from tts_orch.errors import ConfigError, RunError
+from tts_orch.errors import RunError
 from tts_orch.seeds import stream_seed
 from tts_orch.training.drafters.batch_loss import batch_loss
 from tts_orch.training.drafters.batches import Step, TrainingBatch, assemble, plan_steps
 from tts_orch.training.drafters.draft_accuracy import DraftAccuracy, judged_head
 from tts_orch.training.drafters.settings import DraftHeadSettings
 from tts_orch.training.drafters.target_ends import TargetEnds
+from tts_orch.training.drafters.training_state import restored_reports, save_state
 from tts_orch.training.drafters.training_texts import TrainingTexts
 
 __all__ = ["Alone", "HeadTraining", "Report", "Team"]
@@ -122,7 +120,7 @@ class HeadTraining:
         optimiser = torch.optim.AdamW(
             head.parameters(), lr=0.0, betas=(0.9, 0.95), weight_decay=self.settings.weight_decay
         )
-        reports = _restore(checkpoint, head, optimiser)
+        reports = [Report.from_json(values) for values in restored_reports(checkpoint, head, optimiser)]
         n_done = reports[-1].step if reports else 0
         if reports:
             on_reports(reports)
@@ -136,7 +134,7 @@ class HeadTraining:
             if number % self.settings.report_every == 0 or number == len(steps):
                 reports.append(self._report(number, len(steps), float(total) / n_laws, rate, head))
                 if team.rank == 0:
-                    _save(checkpoint, head, optimiser, reports)
+                    save_state(checkpoint, head, optimiser, [report.to_json() for report in reports])
                 on_reports(reports)
                 total, n_laws = torch.zeros_like(total), 0
         return reports
@@ -194,33 +192,3 @@ def _gradient(parameter: nn.Parameter) -> Tensor:
 def _pace(progress: float, warm_up: float) -> float:
     """Return the share of the largest learning rate, after a share of the steps."""
     return progress / warm_up if progress < warm_up else (1 - progress) / (1 - warm_up)
-
-
-def _save(checkpoint: Path, head: DraftHead, optimiser: torch.optim.Optimizer, reports: Sequence[Report]) -> None:
-    state = {
-        "head": head.state_dict(),
-        "maps": map_weights(head.vocabulary),
-        "optimiser": optimiser.state_dict(),
-        "reports": [r.to_json() for r in reports],
-    }
-    content = io.BytesIO()
-    torch.save(state, content)
-    write_atomically(checkpoint, content.getvalue())
-
-
-def _restore(checkpoint: Path, head: DraftHead, optimiser: torch.optim.Optimizer) -> list[Report]:
-    """Load the state and return its reports; none without a checkpoint."""
-    if not checkpoint.exists():
-        return []
-    state = torch.load(checkpoint, weights_only=True, map_location="cpu")
-    if not _are_equal(state["maps"], map_weights(head.vocabulary)):
-        raise ConfigError(
-            f"vocabulary: {checkpoint} is a training for another draft vocabulary; give that one, or another --out"
-        )
-    head.load_state_dict(state["head"])
-    optimiser.load_state_dict(state["optimiser"])
-    return [Report.from_json(values) for values in state["reports"]]
-
-
-def _are_equal(some: Mapping[str, Tensor], others: Mapping[str, Tensor]) -> bool:
-    return some.keys() == others.keys() and all(torch.equal(some[name], others[name]) for name in some)
