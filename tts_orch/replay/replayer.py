@@ -4,9 +4,10 @@ In keyed mode the target draws the same tokens whatever is drafted, so the walk 
 tokens, and the drafter is told the laws that they were drawn from: trees, accepted lengths and verify steps are those of
 a real run. What differs: laws of nodes off the accepted path are not known, so a drafter that learns from them learns less;
 a scope is told the laws of its prompts, if its drafter wants them, which a decoder computes once only while their keys stay
-cached; and a node budget chooses by a cost curve that stays as it was measured, for passes without prompt rows, and drafting
-never rests, so that its trees come close to those of a real run and are not the same. Hidden states of the target are not
-recorded: for a drafter that reads them somebody has to compute them again.
+cached; and a node budget chooses by a cost curve that stays as it was measured, for passes without prompt rows, so that its
+trees come close to those of a real run and are not the same. With it members of a composition rest as they would in a run, by
+the clock of the machine that replays, which routings and levels go by too; a drafter that is alone never rests. Hidden states
+of the target are not recorded: for a drafter that reads them somebody has to compute them again.
 """
 
 from __future__ import annotations
