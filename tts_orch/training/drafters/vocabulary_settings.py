@@ -22,8 +22,14 @@ class VocabularyConfig(DrafterTrainingConfig):
     """Folder of a finished `tts-orch run` of the same target, whose candidates are counted; may be given several times."""
     out: Path
     """Folder of vocabulary.safetensors, report.json and vocabulary.png; what is there of an earlier command is replaced."""
+    held_out: float = Field(0.03, gt=0, lt=1)
+    """Share of the prompts that are not counted; those that `tts-orch drafter train` keeps from training, by the same share."""
     max_held_out: int = Field(256, ge=1)
     """Texts of a file that are held out at most: not counted, but for the coverage of texts that nobody has counted."""
+    seed: int = Field(0, ge=0)
+    """Fixes which texts of a file are counted, as in `tts-orch drafter train`."""
+    workers: int = Field(1, ge=1)
+    """Processes that decode the target's own answers; more than one on machines of their own need a shared folder."""
     alpha: float = Field(0.5, ge=0, le=1)
     """Weight of coverage in the utility; the rest is the weight of the operations that are saved."""
     min_coverage: float = Field(0.9, ge=0, le=1)
