@@ -177,7 +177,10 @@ def test_published_heads_may_lack_a_bias_and_hold_copies(tmp_path: Path) -> None
         (lambda weights: weights["embed_tokens.weight"].mul_(1.2), "its embed_tokens are not the target's"),
         (lambda weights: weights.update({"embed_tokens.weight": torch.zeros(98, 32)}), "its embed_tokens are not"),
         (lambda weights: weights.update({"lm_head.weight": torch.zeros(97, 32)}), "its lm_head is not the target's"),
-        (lambda weights: weights.update({"midlayer.norm.weight": torch.ones(32)}), "not a head of EAGLE-2, HASS or EAGLE-3"),
+        (
+            lambda weights: weights.update({"midlayer.norm.weight": torch.ones(32)}),
+            "not a head of EAGLE-2, HASS or EAGLE-3",
+        ),
         (lambda weights: weights.pop("layers.0.mlp.up_proj.weight"), "not a head of EAGLE-2, HASS or EAGLE-3"),
     ],
 )
