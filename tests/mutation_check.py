@@ -627,8 +627,8 @@ FAULTS = (
     Fault(
         "composed drafters: a member grows by another one's rates",
         "policies/drafting/composed_kinds.py",
-        "groups = slice(self._first_group[member], self._first_group[member + 1])",
-        "groups = slice(0, self._first_group[member + 1] - self._first_group[member])",
+        "return slice(self._first_group[member], self._first_group[member + 1])",
+        "return slice(0, self._first_group[member + 1] - self._first_group[member])",
         COMPOSED,
     ),
     Fault(

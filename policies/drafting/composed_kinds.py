@@ -70,16 +70,18 @@ class ComposedKinds:
     def own_rates(self, member: int, rates: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return `[kinds]` of a member from those of the composition."""
         table = rates.reshape(self.priors.shape)
-        groups = slice(self._first_group[member], self._first_group[member + 1])
-        return np.ascontiguousarray(table[groups, : self._widths[member]]).ravel()
+        return np.ascontiguousarray(table[self._groups(member), : self._widths[member]]).ravel()
 
     def with_priors(self, members: Sequence[int], rates: NDArray[np.float64]) -> NDArray[np.float64]:
         """Return `[kinds]` of the composition with what some members' kinds had to begin with."""
         table = rates.reshape(self.priors.shape).copy()
         for member in members:
-            groups = slice(self._first_group[member], self._first_group[member + 1])
+            groups = self._groups(member)
             table[groups] = self.priors[groups]
         return table.ravel()
+
+    def _groups(self, member: int) -> slice:
+        return slice(self._first_group[member], self._first_group[member + 1])
 
 
 @numba.njit(cache=True)
