@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -11,11 +13,12 @@ import torch
 from safetensors.torch import load_file
 
 from tests.toys import save_toy
-from tts_orch.cli import execute
+from tts_orch.cli import drafter_training, execute
 from tts_orch.config import EngineConfig
 from tts_orch.drafters.checkpoint import load_network
 from tts_orch.drafters.target_facts import target_facts
 from tts_orch.engine.target import load_target
+from tts_orch.training.drafters.member import OnProgress
 
 ROOT = Path(__file__).parents[2]
 RECIPE = ROOT / "recipes/drafters/tiny.yaml"
@@ -89,3 +92,21 @@ def test_a_training_that_diverges_ends_at_once(
     assert execute(["drafter", "train", *arguments, *options]) == 1
     assert "the training diverged; give a smaller learning_rate" in capfd.readouterr().err.splitlines()[-1]
     assert "goes on from the last checkpoint" not in caplog.text
+
+
+def test_the_target_answers_prompts_itself_and_progress_shows_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[str, int, int]] = []
+
+    @contextmanager
+    def bars(console: object) -> Iterator[OnProgress]:
+        yield lambda *progress: told.append(progress)
+
+    monkeypatch.setattr(drafter_training, "progress_bars", bars)
+    train(folder, "answered", "--answers", "target", "--max-new-tokens", "12", "--threads", "1")
+    trained_by = json.loads((folder / "answered/config.json").read_text())["trained_by"]
+    assert trained_by["answers"] == "target"
+    assert trained_by["data"][0]["tokens"] == 300
+    n_answered = [n for part, n, n_all in told if part == "answers, texts.jsonl" and n_all == 60]
+    assert n_answered == list(range(1, 61))
+    (answers,) = (folder / "answered/cache").glob("answers-*")
+    assert any(answers.iterdir())

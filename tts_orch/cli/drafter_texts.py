@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing
+from itertools import count
 from pathlib import Path
 
 from tts_orch.cli.training_samples import sampled_by, sampling
-from tts_orch.records import Problem
+from tts_orch.records import Problem, SearchResult
 from tts_orch.tasks.problems import read_problems
 from tts_orch.training.base_model import BaseFiles
 from tts_orch.training.drafters.given_answers import Encoding, given_sequences, read_given_answers, shuffled
@@ -20,7 +22,12 @@ __all__ = ["sequences_of"]
 
 
 def sequences_of(
-    config: DrafterTrainingConfig, part: DataPart, base: BaseFiles, *, only_held_out: bool = False
+    config: DrafterTrainingConfig,
+    part: DataPart,
+    base: BaseFiles,
+    *,
+    only_held_out: bool = False,
+    on_answered: Callable[[int, int], object] = lambda n_answered, n_prompts: None,
 ) -> Generator[TrainingSequence, None, None]:
     """Yield the texts of a file in the order that the seed fixes, as they are asked for; close it when there are enough.
 
@@ -29,6 +36,7 @@ def sequences_of(
         part: names the file.
         base: the target.
         only_held_out: leave out what is trained on.
+        on_answered: told how many prompts the target has answered, and how many there are at most.
 
     Raises:
         OrchestratorError: the file is malformed, or the target cannot answer.
@@ -46,8 +54,16 @@ def sequences_of(
     problems = [one for one in shuffled(read_problems(path)[part.lines], config.seed) if is_wanted(one)]
     folder = config.cache_folder / f"answers-{_answers_key(config, base, path)}"
     folder.mkdir(parents=True, exist_ok=True)
+    n_answered = count(1)
     with sampling(config, folder) as generate:
-        yield from answered_sequences(problems, encoding, lambda some: generate(some, one_answer))
+
+        def answer(some: Sequence[Problem]) -> Generator[SearchResult, None, None]:
+            with closing(generate(some, one_answer)) as results:
+                for result in results:
+                    on_answered(next(n_answered), len(problems))
+                    yield result
+
+        yield from answered_sequences(problems, encoding, answer)
 
 
 def _answers_key(config: DrafterTrainingConfig, base: BaseFiles, path: Path) -> str:

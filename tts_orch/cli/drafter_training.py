@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
+from functools import partial
 
 from rich.console import Console
 from rich.table import Table
@@ -42,7 +43,7 @@ def train_drafter(config: DrafterTrainingConfig) -> None:
     config = _with_absolute_paths(config)
     caches = config.out / "cache", config.cache_folder
     with training_folder(config.out, *caches), progress_bars(console) as on_progress:
-        _train(config, _parts(config), on_progress)
+        _train(config, _parts(config, on_progress), on_progress)
     reports = [Report.from_json(line.values) for line in read_json_lines(config.out / REPORTS)]
     draw_training(reports, config.out / "training.png")
     console.print(_table(reports), f"\n{config.out}", sep="")
@@ -64,13 +65,14 @@ def _train(config: DrafterTrainingConfig, parts: MixtureParts, on_progress: OnPr
         train_on_cluster(config, parts, cluster.share_out(config.engine, config.workers, ANYWHERE), on_progress)
 
 
-def _parts(config: DrafterTrainingConfig) -> MixtureParts:
+def _parts(config: DrafterTrainingConfig, on_progress: OnProgress) -> MixtureParts:
     """Return the texts of every file; each must have some to train on, and there must be some to judge."""
     base = read_base_files(config.engine)
     chosen_vocabulary(config, base)  # a mistake shows before hours of sampling
     parts = []
     for part in config.data:
-        with closing(sequences_of(config, part, base)) as texts:
+        on_answered = partial(on_progress, f"answers, {part.file.name}")
+        with closing(sequences_of(config, part, base, on_answered=on_answered)) as texts:
             parts.append(choose_sequences(texts, part.tokens, config.max_held_out, SEQUENCES_A_SHARD))
     for part, sequences in zip(config.data, parts, strict=True):
         n_tokens = n_training_tokens(sequences)
