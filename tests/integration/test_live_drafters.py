@@ -14,6 +14,7 @@ import torch
 
 from tests.neural_toys import noisy_toy
 from tests.toys import save_toy
+from tts_orch.actors.router import RouterClient
 from tts_orch.config import LawConfig, MajorityVote
 from tts_orch.errors import ConfigError
 from tts_orch.orchestrator import Orchestrator
@@ -123,3 +124,24 @@ def test_drafters_beside_the_target_change_between_steps(target: Path, near: Pat
             session.drafters.add("absent", near / "absent")
         os.kill(int(session.workers[0].worker.partition(":")[2]), signal.SIGKILL)
         assert tokens(session) == plain  # its replacement begins with the drafters of the time
+
+
+def test_a_router_that_is_killed_costs_assignments_and_no_token(
+    target: Path, near: Path, plain: Tokens, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    routers: list[RouterClient] = []
+    start = RouterClient.start
+
+    async def kept(self: RouterClient) -> None:
+        await start(self)
+        routers.append(self)
+
+    monkeypatch.setattr(RouterClient, "start", kept)
+    with orchestrator(target, drafter="stand", drafters={"near": near}, routing="problem") as session:
+        (router,) = routers
+        assert router._router is not None
+        assert meanwhile(router._router.kill, lambda: tokens(session)) == plain
+        while router._router is not None:  # what is killed may answer for a moment
+            assert tokens(session) == plain
+        assert tokens(session) == plain
+    assert sum("the router is lost" in message for message in caplog.messages) == 1
