@@ -139,13 +139,16 @@ _LLAMA_CONFIG = {
 
 
 def _publish(
-    folder: Path, change: Callable[[Weights], object] = lambda weights: None, suffix: str = "bin"
+    folder: Path,
+    change: Callable[[Weights], object] = lambda weights: None,
+    suffix: str = "bin",
+    **settings: object,
 ) -> EagleHead:
     head = toy_head(_facts())
     weights: Weights = {name: weight.detach().clone() for name, weight in head.state_dict().items()}
     weights["embed_tokens.weight"] = _facts().embedding.float()
     change(weights)
-    (folder / "config.json").write_text(json.dumps(_LLAMA_CONFIG))
+    (folder / "config.json").write_text(json.dumps({**_LLAMA_CONFIG, **settings}))
     if suffix == "bin":
         torch.save(weights, folder / "pytorch_model.bin")
     else:
@@ -169,6 +172,18 @@ def test_published_heads_may_lack_a_bias_and_hold_copies(tmp_path: Path) -> None
     with torch.no_grad():
         head.fc.bias.zero_()
     torch.testing.assert_close(_states(load_network(tmp_path, _facts())), _states(EagleNetwork(head, _facts())))
+
+
+def test_positions_of_published_heads_are_scaled_as_they_say(tmp_path: Path) -> None:
+    head = _publish(tmp_path, rope_scaling={"type": "linear", "factor": 4.0})
+    plain = _states(EagleNetwork(head, _facts()))
+    head.config = replace(head.config, rope_scaling={"rope_type": "linear", "factor": 4.0})
+    scaled = _states(EagleNetwork(head, _facts()))
+    assert not torch.allclose(scaled, plain)
+    torch.testing.assert_close(_states(load_network(tmp_path, _facts())), scaled)
+    _publish(tmp_path, rope_scaling={"type": "dynamic", "factor": 4.0})
+    with pytest.raises(ConfigError, match="cannot scale its rotary positions by 'dynamic'"):
+        load_network(tmp_path, _facts())
 
 
 @pytest.mark.parametrize(

@@ -20,6 +20,7 @@ from tts_orch.drafters.draft_heads import DraftHead
 from tts_orch.drafters.eagle_head import EagleHead
 from tts_orch.drafters.head_config import HeadConfig
 from tts_orch.drafters.public_eagle3 import is_eagle3, public_eagle3
+from tts_orch.drafters.rotary import known_scaling
 from tts_orch.drafters.target_copies import is_embedding_of, is_lm_head_of
 from tts_orch.drafters.target_facts import TargetFacts
 from tts_orch.drafters.vocabulary_maps import take_vocabulary
@@ -66,6 +67,7 @@ def _public_eagle(file: Path, weights: dict[str, Tensor], config: Mapping[str, A
         settings: dict[str, Any] = {
             "attention_bias": "layers.0.self_attn.q_proj.bias" in weights,
             "draft_vocab_size": config.get("draft_vocab_size"),
+            "rope_scaling": known_scaling(config, file),
             "trained_by": {"published": file.parent.name},
         }
         shape = HeadConfig.for_target(SimpleNamespace(**config), **settings)

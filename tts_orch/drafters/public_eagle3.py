@@ -18,7 +18,7 @@ from torch import Tensor
 
 from tts_orch.drafters.eagle3_head import Eagle3Head
 from tts_orch.drafters.head_config import HeadConfig, low_middle_high
-from tts_orch.drafters.rotary import SCALINGS
+from tts_orch.drafters.rotary import known_scaling
 from tts_orch.drafters.target_copies import is_embedding_of
 from tts_orch.drafters.target_facts import TargetFacts
 from tts_orch.drafters.vocabulary_maps import take_vocabulary
@@ -76,12 +76,6 @@ def _own_name(name: str) -> str:
 def _shape(file: Path, weights: Mapping[str, Tensor], config: Mapping[str, Any], target: TargetFacts) -> HeadConfig:
     layer = {"hidden_act": "silu", **config.get("transformer_layer_config", config)}
     nested = config.get("eagle_config") or {}
-    scaling = layer.get("rope_scaling") or layer.get("rope_parameters") or {}
-    kind = scaling.get("rope_type", scaling.get("type", "default"))
-    if kind not in SCALINGS or not scaling.keys() >= set(SCALINGS[kind]):
-        raise ConfigError(
-            f"{file}: cannot scale its rotary positions by {kind!r}; take a head with {', '.join(SCALINGS)}"
-        )
     return HeadConfig.for_target(
         SimpleNamespace(**layer),
         architecture="eagle3",
@@ -90,7 +84,7 @@ def _shape(file: Path, weights: Mapping[str, Tensor], config: Mapping[str, Any],
         target_hidden_size=config.get("target_hidden_size"),
         attention_bias=f"{_OWN_LAYER}self_attn.q_proj.bias" in weights,
         has_embedding=_EMBEDDING in weights,
-        rope_scaling=None if kind == "default" else {**scaling, "rope_type": kind},
+        rope_scaling=known_scaling(layer, file),
         trained_by={"published": file.parent.name},
         **{name: bool(config.get(name, nested.get(name, False))) for name in _OPTIONS},
     )

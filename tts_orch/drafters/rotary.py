@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Final, TypeAlias
+from pathlib import Path
+from typing import Any, Final, TypeAlias
 
 import torch
 from torch import Tensor
 
 from tts_orch.drafters.head_config import HeadConfig
+from tts_orch.errors import ConfigError
 
-__all__ = ["SCALINGS", "Rotation", "rotated", "rotation"]
+__all__ = ["Rotation", "known_scaling", "rotated", "rotation"]
 
-SCALINGS: Final[Mapping[str, tuple[str, ...]]] = {
+_SCALINGS: Final[Mapping[str, tuple[str, ...]]] = {
     "default": (),
     "linear": ("factor",),
     "llama3": ("factor", "low_freq_factor", "high_freq_factor", "original_max_position_embeddings"),
@@ -25,6 +27,25 @@ SCALINGS: Final[Mapping[str, tuple[str, ...]]] = {
 
 Rotation: TypeAlias = tuple[Tensor, Tensor]
 """Cosines and sines `[B, 1, T, head_dim / 2]`."""
+
+
+def known_scaling(layer: Mapping[str, Any], file: Path) -> dict[str, Any] | None:
+    """Return how the positions of a published layer are scaled, as `HeadConfig.rope_scaling`; None if they are not.
+
+    Args:
+        layer: its configuration, of transformers.
+        file: of its weights, for messages.
+
+    Raises:
+        ConfigError: they are scaled in a way that is not known here.
+    """
+    scaling = layer.get("rope_scaling") or layer.get("rope_parameters") or {}
+    kind = scaling.get("rope_type", scaling.get("type", "default"))
+    if kind not in _SCALINGS or not scaling.keys() >= set(_SCALINGS[kind]):
+        raise ConfigError(
+            f"{file}: cannot scale its rotary positions by {kind!r}; take a head with {', '.join(_SCALINGS)}"
+        )
+    return None if kind == "default" else {**scaling, "rope_type": kind}
 
 
 def rotation(config: HeadConfig, positions: Tensor, dtype: torch.dtype) -> Rotation:
