@@ -112,6 +112,18 @@ def test_an_interrupted_training_ends_with_the_same_weights(loss: str, target: F
     assert not torch.equal(cut.fc.weight, whole.fc.weight)
 
 
+def test_a_state_of_before_draft_vocabularies_is_one_of_all_tokens(target: FrozenTarget, tmp_path: Path) -> None:
+    file, training = tmp_path / "state.pt", toy_training(target, tmp_path)
+    reports = training.run(toy_head("eagle2", 0), file, Alone(), lambda _: None)
+    state = torch.load(file, weights_only=True)
+    del state["maps"]
+    torch.save(state, file)
+    again = training.run(toy_head("eagle2", 9), file, Alone(), lambda _: None)
+    assert [report.to_json() for report in again] == [report.to_json() for report in reports]
+    with pytest.raises(ConfigError, match="a training for another draft vocabulary"):
+        training.run(toy_head("eagle2", 9, some_tokens()), file, Alone(), lambda _: None)
+
+
 class Pair:
     """One of two threads that train together."""
 

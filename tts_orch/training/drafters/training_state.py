@@ -46,7 +46,7 @@ def restored_reports(file: Path, head: DraftHead, optimiser: torch.optim.Optimiz
     if not file.exists():
         return []
     state = torch.load(file, weights_only=True, map_location="cpu")
-    if not _are_equal(state["maps"], map_weights(head.vocabulary)):
+    if not _are_equal(state.get("maps", {}), map_weights(head.vocabulary)):  # once there were heads of all tokens alone
         raise ConfigError(
             f"vocabulary: {file} is a training for another draft vocabulary; give that one, or another --out"
         )
