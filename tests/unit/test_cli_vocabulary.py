@@ -8,6 +8,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
+from safetensors.torch import save_file
 
 from tests.finished_runs import finished_run
 from tests.neural_toys import toy_facts, toy_head
@@ -165,17 +167,60 @@ def test_what_does_not_go_together_is_one_line(capsys: pytest.CaptureFixture[str
         vocabulary = DraftVocabulary(np.array(ids), VOCABULARY_SIZE)
         write_vocabulary(Path(name), VocabularyFile(vocabulary, np.zeros(len(ids), np.int64), provenance))
 
-    def apply(drafter: str | Path, file: str) -> int:
-        return execute(["vocabulary", "apply", "--drafter", str(drafter), "--vocabulary", file, "--out", "small"])
+    def apply(drafter: str | Path, file: str, out: str) -> int:
+        return execute(["vocabulary", "apply", "--drafter", str(drafter), "--vocabulary", file, "--out", out])
 
-    assert apply(head, "few") == 0
+    assert apply(head, "few", "small") == 0
     capsys.readouterr()
-    assert apply(head, "foreign") == 2
+    assert apply(head, "foreign", "no") == 2
     assert "foreign: counted with another tokenizer than that of head" in capsys.readouterr().err
-    assert apply("small", "many") == 2
+    assert apply("small", "many", "no") == 2
     assert "some of its 3 tokens are not among the 2 of the head" in capsys.readouterr().err
     assert trim("--drafter", "small") == 2
     assert "small: trimmed already, to 2 tokens" in capsys.readouterr().err
+
+
+def test_a_published_head_is_trimmed_for_its_target(capsys: pytest.CaptureFixture[str]) -> None:
+    head = toy_head(toy_facts())
+    published, config = Path("published"), head.config
+    published.mkdir()
+    save_file(dict(head.state_dict()), published / "model.safetensors")
+    sizes = (
+        "hidden_size",
+        "intermediate_size",
+        "num_attention_heads",
+        "num_key_value_heads",
+        "vocab_size",
+        "hidden_act",
+    )
+    shape = {name: getattr(config, name) for name in sizes}
+    (published / "config.json").write_text(json.dumps({**shape, "max_position_embeddings": config.max_context}))
+    vocabulary = DraftVocabulary(np.array([1, 2, 5]), VOCABULARY_SIZE)
+    write_vocabulary(Path("v"), VocabularyFile(vocabulary, np.zeros(3, np.int64), {}))
+    command = ["vocabulary", "apply", "--drafter", "published", "--vocabulary", "v", "--out", "small"]
+    assert execute(command) == 2
+    assert "published: not a head of `tts-orch drafter train`; give its --target" in capsys.readouterr().err
+    assert execute([*command, "--target", "toy"]) == 0
+    trimmed = read_head(Path("small"))
+    assert trimmed.vocabulary == vocabulary
+    assert trimmed.config.target_weights_id
+    weights = trimmed.state_dict()
+    assert all(torch.equal(weights[name], weight) for name, weight in head.state_dict().items())
+    assert (
+        execute(["vocabulary", "apply", "--drafter", "toy", "--vocabulary", "v", "--out", "no", "--target", "toy"]) == 2
+    )
+    assert "toy: a language model; give the folder of a draft head" in capsys.readouterr().err
+
+
+def test_the_head_that_is_trimmed_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+    save_toy_head("head")
+    write_vocabulary(
+        Path("v"), VocabularyFile(DraftVocabulary(np.array([1, 2]), VOCABULARY_SIZE), np.zeros(2, np.int64), {})
+    )
+    assert execute(["vocabulary", "apply", "--drafter", "head", "--vocabulary", "v", "--out", "./head/"]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "--out: head is the folder of the head itself" in line
+    assert read_head(Path("head")).vocabulary is None
 
 
 def test_what_no_size_covers_gets_the_largest_one_with_a_warning(

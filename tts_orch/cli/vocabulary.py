@@ -89,7 +89,8 @@ def trim(context: click.Context, /, config: Path | None, is_dry: bool, **_option
 @click.option("--drafter", type=_FILE, required=True, help="Folder of a head that may propose every token of the file.")
 @click.option("--vocabulary", "file", type=_FILE, required=True, help="File of `tts-orch vocabulary trim`.")
 @click.option("--out", type=click.Path(path_type=Path, file_okay=False), required=True, help="Folder of the new head.")
-def apply(drafter: Path, file: Path, out: Path) -> None:
+@click.option("--target", help="Whose head it is, by name or folder; published heads do not say.")
+def apply(drafter: Path, file: Path, out: Path, target: str | None) -> None:
     """Trim a trained head to a draft vocabulary, without training.
 
     \b
@@ -99,7 +100,7 @@ def apply(drafter: Path, file: Path, out: Path) -> None:
     """  # noqa: D301
     from tts_orch.cli.vocabulary_applying import apply_vocabulary  # loaded late: --help must not wait for it
 
-    apply_vocabulary(drafter, file, out)
+    apply_vocabulary(drafter, file, out, target)
 
 
 @vocabulary.command()

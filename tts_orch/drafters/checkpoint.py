@@ -26,7 +26,7 @@ from tts_orch.drafters.vocabulary_maps import map_weights, take_vocabulary
 from tts_orch.errors import ConfigError, first_line
 from tts_orch.vocabulary.draft_vocabulary import DraftVocabulary
 
-__all__ = ["load_network", "read_head", "save_head"]
+__all__ = ["is_own_head", "load_head", "load_network", "read_head", "save_head"]
 
 _CONFIG: Final = "config.json"
 _WEIGHTS: Final = "model.safetensors"
@@ -38,15 +38,34 @@ def load_network(folder: Path, target: TargetFacts) -> HeadNetwork:
     Raises:
         ConfigError: there is none, it is damaged, or it is for another target.
     """
+    head = load_head(folder, target)
+    return load_causal_lm(folder, target) if head is None else head_network(head, target)
+
+
+def load_head(folder: Path, target: TargetFacts) -> DraftHead | None:
+    """Load a head of our own, or a published one, for a target; None from the folder of a whole language model.
+
+    Raises:
+        ConfigError: there is none, it is damaged, or it is for another target.
+    """
     config = _read_config(folder)
-    if "architecture" in config:
+    if is_own_head(folder):
         head = read_head(folder)
     elif file := public_head_file(folder):
         head = read_public_head(file, config, target)
     else:
-        return load_causal_lm(folder, target)
+        return None
     check_fits(folder, head, target)
-    return head_network(_without_padding(head, target), target)
+    return _without_padding(head, target)
+
+
+def is_own_head(folder: Path) -> bool:
+    """Tell whether a folder is one that `save_head` wrote.
+
+    Raises:
+        ConfigError: it is no folder of a drafter.
+    """
+    return "architecture" in _read_config(folder)
 
 
 def save_head(folder: Path, head: DraftHead) -> None:
