@@ -14,23 +14,17 @@ Source of the comparison: arXiv 2603.27027.
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Callable
-from datetime import date
 from pathlib import Path
 from typing import Final
 
-from noise import machine
+from parts import Parts, new_parser, run_parts
 from taps_parts.acceptance import acceptance
 from taps_parts.recordings import WORKLOADS
 from taps_parts.rows import ROWS
 from taps_parts.speed import WAYS, speed
 from taps_parts.tables import tables
 
-from tts_orch.engine.threads import set_threads
-from tts_orch.errors import OrchestratorError
-
-_PARTS: Final[dict[str, Callable[[argparse.Namespace], None]]] = {
+_PARTS: Final[Parts] = {
     "acceptance": acceptance,
     "speed": speed,
     "tables": tables,
@@ -39,30 +33,12 @@ _PARTS: Final[dict[str, Callable[[argparse.Namespace], None]]] = {
 
 def main() -> None:
     """Measure and print what was asked for."""
-    arguments = parser().parse_args()
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    if arguments.threads is not None:
-        set_threads(arguments.threads)
-    print(f"{machine()}, {date.today()}", flush=True)
-    try:
-        for name in arguments.parts:
-            _PARTS[name](arguments)
-    except OrchestratorError as error:
-        sys.exit(f"taps: {error}")
+    run_parts("taps", _PARTS, parser().parse_args())
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the options."""
-    result = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    result.add_argument("parts", nargs="+", choices=_PARTS, help="what to do")
-    result.add_argument("--data", type=Path, help="folder of problem files")
-    result.add_argument(
-        "--heads", type=Path, default=Path("runs/drafters"), help="folder of LOSS/NAME folders of heads"
-    )
-    result.add_argument("--out", type=Path, default=Path("runs/taps"), help="folder of recordings and results")
-    result.add_argument("--target", default="smollm2", help="the target model (smollm2)")
-    result.add_argument("--dtype", default="float32", help="type of target and heads (float32)")
-    result.add_argument("--threads", type=int, help="of kernels and torch; all cores if not given")
+    result = new_parser(__doc__, _PARTS, Path("runs/taps"), "problem files")
     result.add_argument("--jobs", type=int, default=1, help="processes that replay (1)")
     result.add_argument("--losses", nargs="+", default=["eagle2", "hass"], help="kinds of heads (eagle2 hass)")
     names = [row.name for row in ROWS]

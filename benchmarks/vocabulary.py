@@ -16,13 +16,10 @@ Source of the comparison: arXiv 2603.05210.
 from __future__ import annotations
 
 import argparse
-import sys
-from collections.abc import Callable
-from datetime import date
 from pathlib import Path
 from typing import Final
 
-from noise import machine
+from parts import Parts, new_parser, run_parts
 from vocabulary_parts.acceptance import acceptance
 from vocabulary_parts.choices import choices
 from vocabulary_parts.coverage import coverage
@@ -35,10 +32,7 @@ from vocabulary_parts.tables import tables
 from vocabulary_parts.texts import texts
 from vocabulary_parts.ways import VOCABULARIES
 
-from tts_orch.engine.threads import set_threads
-from tts_orch.errors import OrchestratorError
-
-_PARTS: Final[dict[str, Callable[[argparse.Namespace], None]]] = {
+_PARTS: Final[Parts] = {
     "texts": texts,
     "choices": choices,
     "coverage": coverage,
@@ -53,30 +47,12 @@ _PARTS: Final[dict[str, Callable[[argparse.Namespace], None]]] = {
 
 def main() -> None:
     """Measure and print what was asked for."""
-    arguments = parser().parse_args()
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    if arguments.threads is not None:
-        set_threads(arguments.threads)
-    print(f"{machine()}, {date.today()}", flush=True)
-    try:
-        for name in arguments.parts:
-            _PARTS[name](arguments)
-    except OrchestratorError as error:
-        sys.exit(f"vocabulary: {error}")
+    run_parts("vocabulary", _PARTS, parser().parse_args())
 
 
 def parser() -> argparse.ArgumentParser:
     """Return the options."""
-    result = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    result.add_argument("parts", nargs="+", choices=_PARTS, help="what to do")
-    result.add_argument("--data", type=Path, help="folder of public files")
-    result.add_argument(
-        "--heads", type=Path, default=Path("runs/drafters"), help="folder of LOSS/NAME folders of heads"
-    )
-    result.add_argument("--out", type=Path, default=Path("runs/vocabulary"), help="folder of recordings and results")
-    result.add_argument("--target", default="smollm2", help="the target model (smollm2)")
-    result.add_argument("--dtype", default="float32", help="type of target and heads (float32)")
-    result.add_argument("--threads", type=int, help="of kernels and torch; all cores if not given")
+    result = new_parser(__doc__, _PARTS, Path("runs/vocabulary"), "public files")
     result.add_argument("--losses", nargs="+", default=["eagle2", "eagle3"], help="kinds of heads (eagle2 eagle3)")
     result.add_argument(
         "--vocabularies", nargs="+", choices=VOCABULARIES, default=VOCABULARIES, help="what heads may propose (all)"
