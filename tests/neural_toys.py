@@ -25,6 +25,20 @@ from tts_orch.policies.drafting.draft_tree import Drafter, DraftTree, Trajectory
 from tts_orch.records import IntArray, SamplingParams
 from tts_orch.vocabulary.draft_vocabulary import DraftVocabulary
 
+PUBLISHED_LAYER = {
+    "hidden_size": 32,
+    "intermediate_size": 48,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "num_hidden_layers": 1,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+    "hidden_act": "silu",
+    "vocab_size": 97,
+    "max_position_embeddings": 1024,
+}
+"""What configurations of published heads for the toy target say about their layer."""
+
 
 def toy_facts(dtype: torch.dtype = torch.float64) -> TargetFacts:
     """Return the facts of the Llama toy."""

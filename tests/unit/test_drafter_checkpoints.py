@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from tests.neural_toys import toy_facts, toy_head
+from tests.neural_toys import PUBLISHED_LAYER, toy_facts, toy_head
 from tests.toys import save_toy, toy_llama, toy_tokenizer
 from tts_orch.config import DraftingConfig
 from tts_orch.drafters.causal_lm import CausalLM
@@ -124,16 +124,7 @@ def test_refuses_another_width(tmp_path: Path) -> None:
 
 _LLAMA_CONFIG = {
     "architectures": ["LlamaForCausalLM"],
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "num_hidden_layers": 1,
-    "rms_norm_eps": 1e-6,
-    "rope_theta": 10000.0,
-    "hidden_act": "silu",
-    "vocab_size": 97,
-    "max_position_embeddings": 1024,
+    **PUBLISHED_LAYER,
     "bias": True,
 }
 

@@ -17,7 +17,7 @@ from torch import Tensor
 from transformers import LlamaConfig
 from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
-from tests.neural_toys import SOME_IDS, draft_vocabulary, toy_facts
+from tests.neural_toys import PUBLISHED_LAYER, SOME_IDS, draft_vocabulary, toy_facts
 from tests.toys import toy_llama
 from tts_orch.drafters.checkpoint import load_network
 from tts_orch.drafters.draft_network import HeadNetwork
@@ -41,16 +41,7 @@ _LLAMA3 = {
 }
 _LAYER = {
     "model_type": "llama",
-    "hidden_size": 32,
-    "intermediate_size": 48,
-    "num_attention_heads": 4,
-    "num_key_value_heads": 2,
-    "num_hidden_layers": 1,
-    "rms_norm_eps": 1e-6,
-    "rope_theta": 10000.0,
-    "hidden_act": "silu",
-    "vocab_size": 97,
-    "max_position_embeddings": 1024,
+    **PUBLISHED_LAYER,
 }
 
 
