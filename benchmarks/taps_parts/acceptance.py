@@ -16,7 +16,7 @@ from typing import Final
 
 from safetensors.torch import load_file
 
-from taps_parts.recordings import Recorded, Workshop, loaded_target
+from taps_parts.recordings import LAST_LAYER, Workshop, loaded_target
 from taps_parts.results import digests, identity, read_results
 from taps_parts.rows import ROWS, Row, drafting
 from tts_orch.drafters.loading import load_drafter
@@ -74,13 +74,15 @@ class _Cell:
         key: what identifies the result.
         row: who drafts.
         heads: folder of folders of heads.
-        recorded: what the target said.
+        recorded: file of what the target said,
+        states: and of its last hidden states.
     """
 
     key: JsonObject
     row: Row
     heads: Path
-    recorded: Recorded
+    recorded: Path
+    states: Path
 
 
 def acceptance(arguments: argparse.Namespace) -> None:
@@ -111,7 +113,8 @@ def _missing(arguments: argparse.Namespace, done: Container[str]) -> list[_Cell]
         key = {"loss": loss, "workload": workload, "temperature": temperature, "row": row.name}
         key |= {"settings": settings, "heads": digests(heads, row.heads)}
         if identity(key) not in done:
-            cells.append(_Cell(key, row, heads, workshop.recorded(workload, temperature)))
+            recorded = workshop.recorded(workload, temperature)
+            cells.append(_Cell(key, row, heads, recorded, workshop.states(workload, temperature, LAST_LAYER)))
     return cells
 
 
@@ -134,7 +137,7 @@ def _figures(cell: _Cell) -> JsonObject:
     config = drafting(cell.row, cell.heads, settings["nodes"], settings["depth"], settings["width"])
     drafter = load_drafter(config, loaded_target(settings["target"], settings["dtype"]), is_shared=False)
     assert drafter is not None, "every row drafts"
-    recording, states = Recording.load(cell.recorded.trajectories), load_file(cell.recorded.states)
+    recording, states = Recording.load(cell.recorded), load_file(cell.states)
     measured, counts = MeasuredDrafter(drafter), defaultdict[str, _Count](_Count)
     passes = replay(
         recording,

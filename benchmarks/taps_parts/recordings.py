@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Final
 
 import safetensors.torch
-import torch
 
 from tts_orch.atomic_file import write_atomically
 from tts_orch.bench.recordings import difference, record, requests
@@ -18,36 +16,16 @@ from tts_orch.config import EngineConfig
 from tts_orch.engine.target import Target, load_target
 from tts_orch.errors import RunFolderError
 from tts_orch.records import SamplingParams
-from tts_orch.replay.recording import RecordedTrajectory, Recording
+from tts_orch.replay.recording import Recording
 from tts_orch.replay.teacher_forcing import forced_features
 
-__all__ = ["WORKLOADS", "Recorded", "Workshop", "loaded_target"]
+__all__ = ["LAST_LAYER", "WORKLOADS", "Workshop", "loaded_target"]
 
 WORKLOADS: Final = ("mt_bench", "gsm8k_test", "math500", "humaneval")
 """Chat, and three that reason or compute."""
-_LAYERS: Final = (-1,)
+LAST_LAYER: Final = (-1,)
+"""What heads of EAGLE-2 and HASS read."""
 _SEED: Final = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Recorded:
-    """Files of a recording.
-
-    Attributes:
-        place: where they are, without endings.
-    """
-
-    place: Path
-
-    @property
-    def trajectories(self) -> Path:
-        """File of a `Recording`."""
-        return self.place.with_name(f"{self.place.name}.npz")
-
-    @property
-    def states(self) -> Path:
-        """File of the target's last hidden states, by the name of a trajectory."""
-        return self.place.with_name(f"{self.place.name}.safetensors")
 
 
 class Workshop:
@@ -72,32 +50,37 @@ class Workshop:
         """Return how a workload is sampled."""
         return SamplingParams(temperature=temperature, max_new_tokens=self.arguments.tokens)
 
-    def recorded(self, workload: str, temperature: float) -> Recorded:
-        """Return the files of a workload's recording, made if they are not there.
+    def recorded(self, workload: str, temperature: float) -> Path:
+        """Return the file of a workload's `Recording`, made if it is not there.
 
         Raises:
             RunFolderError: the recording is of other settings.
         """
         arguments = self.arguments
         size = f"{arguments.problems}x{arguments.tokens}"
-        name = f"{workload}-{temperature:g}-{size}-{arguments.dtype}"
-        files = Recorded(arguments.out / "recordings" / name)
+        file: Path = arguments.out / "recordings" / f"{workload}-{temperature:g}-{size}-{arguments.dtype}.npz"
         prompts = self.prompts(workload, arguments.problems)
         wanted = requests(prompts, self.law(workload, temperature), 1, _SEED)
-        if not files.trajectories.exists():
-            files.trajectories.parent.mkdir(parents=True, exist_ok=True)
-            record(self.target, self.config, wanted).save(files.trajectories)
-        recording = Recording.load(files.trajectories)
-        changed = difference(recording, self.target, wanted)
+        if not file.exists():
+            file.parent.mkdir(parents=True, exist_ok=True)
+            record(self.target, self.config, wanted).save(file)
+        changed = difference(Recording.load(file), self.target, wanted)
         if changed:
-            raise RunFolderError(f"{files.trajectories}: {changed} changed since; delete it, or take another --out")
-        if not files.states.exists():
-            states = {one.name: self._states(one) for one in recording.trajectories}
-            write_atomically(files.states, safetensors.torch.save(states))
-        return files
+            raise RunFolderError(f"{file}: {changed} changed since; delete it, or take another --out")
+        return file
 
-    def _states(self, one: RecordedTrajectory) -> torch.Tensor:
-        return forced_features(self.target, one.prompt, one.tokens, _LAYERS).clone()
+    def states(self, workload: str, temperature: float, layers: tuple[int, ...]) -> Path:
+        """Return the file of the target's hidden states of some layers, by the name of a trajectory, made if it is not there."""
+        recorded = self.recorded(workload, temperature)
+        ending = "" if layers == LAST_LAYER else f"-layers{'_'.join(map(str, layers))}"
+        file = recorded.with_name(f"{recorded.stem}{ending}.safetensors")
+        if not file.exists():
+            states = {
+                one.name: forced_features(self.target, one.prompt, one.tokens, layers).clone()
+                for one in Recording.load(recorded).trajectories
+            }
+            write_atomically(file, safetensors.torch.save(states))
+        return file
 
 
 @cache

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from itertools import chain, product
 from typing import Final
 
+from safetensors.torch import load_file
 from taps_parts.results import identity, read_results
 from torch import Tensor
 
@@ -43,7 +44,7 @@ def acceptance(arguments: argparse.Namespace) -> None:
         key |= {"settings": settings, "heads": {row: way.digest}}
         if identity(key) in done:
             continue
-        states = workshop.states(workload, temperature, way.layers)
+        states = load_file(workshop.states(workload, temperature, way.layers))
         figures = _figures(way, workshop.recording(workload, temperature), states, workshop)
         results.append({**key, "size": way.size, **figures})
         print(f"{workload} T={temperature:g} {way.loss} {row}: tau {figures['tau']:.3f}", flush=True)

@@ -5,15 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Final
 
-import safetensors.torch
 from taps_parts.recordings import Workshop
-from torch import Tensor
 
-from tts_orch.atomic_file import write_atomically
 from tts_orch.bench.workloads import Prompt, find_problems
 from tts_orch.records import SamplingParams
 from tts_orch.replay.recording import Recording
-from tts_orch.replay.teacher_forcing import forced_features
 from tts_orch.tasks.problems import read_problems
 from tts_orch.tasks.prompts import render
 from vocabulary_parts.texts import END, NARROW, held_out_folder
@@ -41,17 +37,4 @@ class VocabularyWorkshop(Workshop):
 
     def recording(self, workload: str, temperature: float) -> Recording:
         """Return what the target said, once it said it."""
-        return Recording.load(self.recorded(workload, temperature).trajectories)
-
-    def states(self, workload: str, temperature: float, layers: tuple[int, ...]) -> dict[str, Tensor]:
-        """Return the target's hidden states of some layers by the name of a trajectory, computed if they are not there."""
-        recorded = self.recorded(workload, temperature)
-        name = f"{recorded.place.name}-layers{'_'.join(map(str, layers))}.safetensors"
-        path = recorded.place.with_name(name)
-        if not path.exists():
-            states = {
-                one.name: forced_features(self.target, one.prompt, one.tokens, layers).clone()
-                for one in Recording.load(recorded.trajectories).trajectories
-            }
-            write_atomically(path, safetensors.torch.save(states))
-        return safetensors.torch.load_file(path)
+        return Recording.load(self.recorded(workload, temperature))
