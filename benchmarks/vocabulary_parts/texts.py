@@ -24,7 +24,7 @@ END: Final = "\n"
 
 _CALLS: Final = 700
 _DIALOGUES: Final = 240
-"""Lines of bfcl and of toolcall_chat for training, as in `recipes/drafters/tools.yaml`; entities have splits of their own."""
+"""Lines of bfcl and of toolcall_chat for training; entities have splits of their own."""
 _EXAMPLES: Final = ("bfcl-simple_python_1", "bfcl-parallel_76")
 _N_SENTENCES: Final = 4
 

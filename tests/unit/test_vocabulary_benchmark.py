@@ -14,10 +14,12 @@ import pytest
 
 from tests.neural_toys import toy_facts, toy_head
 from tests.toys import save_toy
+from tts_orch.config import load_config
 from tts_orch.drafters.checkpoint import save_head
 from tts_orch.vocabulary.vocabulary_file import read_vocabulary
 
-BENCHMARKS = Path(__file__).parents[2] / "benchmarks"
+ROOT = Path(__file__).parents[2]
+BENCHMARKS, RECIPES = ROOT / "benchmarks", ROOT / "recipes" / "drafters"
 FUNCTION = {"name": "add", "description": "Adds. Well.", "parameters": {"properties": {"a": {}, "b": {}}}}
 TURNS = (("user", "add 1 and 2"), ("tool_call", '{"name": "add"}'), ("tool", "3"), ("assistant", "it is 3"))
 SHORT = ("--problems", "1", "--tokens", "8", "--nodes", "4", "--depth", "2", "--width", "2", "--speed-problems", "1")
@@ -91,6 +93,11 @@ def test_prompts_of_narrow_domains_show_the_question_and_answers_end_their_line(
     assert read["tools"][-1]["prompt"].endswith('Request: add 1 and 2\nCalls: [{"name": "add"}]\nResult: 3\nAnswer:')
     assert [one["id"] for one in read["entities"]] == ["s0", "s1", "s2"]
     assert [one["id"] for one in read["ner_wnut17"]] == ["s3", "s4"]
+    for name in ("tools", "entities"):
+        recipe = load_config(RECIPES / f"{name}.yaml")
+        assert recipe["template"] == "raw"
+        assert [part["file"] for part in recipe["data"]] == [f"{name}.jsonl"]
+        assert (tmp_path / "out" / "texts" / "training" / f"{name}.jsonl").is_file()
 
 
 def test_from_files_to_tables_and_pictures(

@@ -70,11 +70,13 @@ def train(context: click.Context, /, config: Path | None, **_options: Any) -> No
 
     \b
     By a recipe, with another loss, and with features that several trainings share
-      tts-orch drafter train --config recipes/drafters/math.yaml --data-folder data --loss hass --cache runs/cache --out runs/math
+      tts-orch drafter train --config recipes/drafters/math.yaml --data-folder data --target smollm2 --loss hass \\
+          --cache runs/cache --out runs/math
 
     \b
     A head that proposes the tokens of a domain alone
-      tts-orch drafter train --config recipes/drafters/tools.yaml --data-folder data --loss eagle3 --vocabulary runs/tools/vocabulary.safetensors --out runs/tools-head
+      tts-orch drafter train --config recipes/drafters/math.yaml --data-folder data --target smollm2 --loss eagle3 \\
+          --vocabulary vocabularies/math/vocabulary.safetensors --out runs/math3
 
     \b
     Draft with it
