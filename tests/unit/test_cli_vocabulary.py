@@ -53,9 +53,17 @@ def report() -> dict[str, object]:
     return values
 
 
-def test_a_vocabulary_has_what_was_counted_and_what_is_kept(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_vocabulary_has_what_was_counted_and_what_is_kept(
+    capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
     assert trim("--keep", "{", "--held-out", "0.2") == 0
-    assert "out: 50 tokens; train with it by" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert (
+        "out: 50 tokens; trim a head by `tts-orch vocabulary apply --vocabulary out/vocabulary.safetensors" in printed
+    )
+    assert f"tokens counted, {report()['held_out_tokens']} held out" in printed
+    assert "held_out" not in caplog.text
+    assert not Path("out/cache").exists()
     read = read_vocabulary(Path("out/vocabulary.safetensors"))
     tokenizer = toy_tokenizer()
     counted = {i for answer in ANSWERS for i in tokenizer(answer, add_special_tokens=False)["input_ids"]}
@@ -75,6 +83,14 @@ def test_what_is_only_tried_is_not_written(capsys: pytest.CaptureFixture[str]) -
     assert trim("--dry-run") == 0
     assert "nothing written" in capsys.readouterr().out
     assert not Path("out").exists()
+
+
+def test_coverage_of_other_texts_is_not_claimed_where_none_is_held_out(caplog: pytest.LogCaptureFixture) -> None:
+    assert trim("--held-out", "0.00001") == 0
+    (warning,) = caplog.messages
+    assert "held_out: a share of 1e-05 is none of these 60 texts" in warning
+    assert report()["held_out_tokens"] == 0
+    assert "held_out_coverage" not in report()
 
 
 def test_recipes_name_the_texts(folder: Path) -> None:
@@ -104,7 +120,7 @@ def test_a_head_is_trimmed(capsys: pytest.CaptureFixture[str]) -> None:
     assert trim("--drafter", "head") == 0
     file = "out/vocabulary.safetensors"
     assert execute(["vocabulary", "apply", "--drafter", "head", "--vocabulary", file, "--out", "small"]) == 0
-    assert f"written: small, 50 of {VOCABULARY_SIZE} tokens" in capsys.readouterr().out
+    assert f"small: 50 of {VOCABULARY_SIZE} tokens; draft with it by" in capsys.readouterr().out
     assert read_head(Path("small")).vocabulary == read_vocabulary(Path(file)).vocabulary
 
 
@@ -112,14 +128,20 @@ def test_the_fastest_size_is_chosen_where_sizes_are_measured(capsys: pytest.Capt
     save_toy_head("head")
     small = ["--sizes", "3", "--replay-tokens", "20", "--max-nodes", "6", "--kv-memory-gib", "0.1", "--held-out", "0.2"]
     assert trim("--drafter", "head", "--objective", "measured", *small) == 0
-    assert "Measured on this device" in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "Measured on this device" in printed
     measured = report()["measured"]
     assert isinstance(measured, list)
     assert [one["size"] for one in measured] == sorted({one["size"] for one in measured})
     assert measured[-1]["size"] == VOCABULARY_SIZE
     fastest = max(measured, key=lambda one: one["tokens_per_second"])
     assert read_vocabulary(Path("out/vocabulary.safetensors")).vocabulary.size == fastest["size"]
+    equal = [one["size"] for one in measured if one is not fastest and one["high"] >= fastest["low"]]
+    assert (
+        f"as fast as {fastest['size']}, as far as this device tells: {', '.join(map(str, equal)) or 'none'}" in printed
+    )
     for one in measured:
+        assert one["low"] <= one["tokens_per_second"] <= one["high"]
         seconds = one["verify_seconds"] + 5 * one["level_seconds"]
         assert one["tokens_per_second"] == pytest.approx(one["tau"] / seconds)
 

@@ -50,7 +50,8 @@ def apply_vocabulary(drafter: Path, file: Path, out: Path, target: str | None) -
         raise unusable(out, error) from None
     save_head(out, trimmed)
     size = head.config.draft_vocab_size or head.config.vocab_size
-    click.echo(f"written: {out}, {read.vocabulary.size} of {size} tokens")
+    use = f"draft with it by `tts-orch run ... --drafter neural --drafters NAME={out}`"
+    click.echo(f"{out}: {read.vocabulary.size} of {size} tokens; {use}")
 
 
 def _head_alone(drafter: Path) -> DraftHead:

@@ -43,6 +43,11 @@ class CountedTexts:
     held_out: list[TrainingSequence]
     n_tokens: dict[str, int]
 
+    @property
+    def n_held_out_tokens(self) -> int:
+        """Answer tokens that are held out."""
+        return sum(one.n_laws for one in self.held_out)
+
     def counts(self, vocab_size: int) -> NDArray[np.int64]:
         """Return how often each token, `[vocab_size]`, is to be drafted in the counted texts."""
         return count_tokens(map(_answer, self.counted), vocab_size)

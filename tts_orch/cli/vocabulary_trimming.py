@@ -56,7 +56,8 @@ def trim_vocabulary(config: VocabularyConfig, *, is_dry: bool) -> None:
         )
     load_figures()  # before the work, not after it
     console = Console()
-    folder = nullcontext() if is_dry else training_folder(config.out, config.cache_folder)
+    cache = config.cache_folder if config.answers == "target" else config.out
+    folder = nullcontext() if is_dry else training_folder(config.out, cache)
     with folder, progress_bar(console) as bar:
         base = read_base_files(config.engine)
         text_config = AutoConfig.from_pretrained(base.folder).get_text_config()
@@ -72,7 +73,7 @@ def trim_vocabulary(config: VocabularyConfig, *, is_dry: bool) -> None:
         vocabulary = ranked.vocabulary(report.size)
         report.write(config.out, provenance)
         write_vocabulary(config.out / _FILE, VocabularyFile(vocabulary, ranked.counts[vocabulary.ids], provenance))
-    _print(config, console, report, is_dry=is_dry)
+    _print(config, console, texts, report, is_dry=is_dry)
 
 
 def _head_config(config: VocabularyConfig, base: BaseFiles, text_config: Any) -> HeadConfig:
@@ -119,7 +120,16 @@ def _report(
         sizes = objective.spread_sizes(config.sizes)
         speeds = sizes_measured(config, config.drafter, ranked, sizes, texts.held_out, bar)
         chosen["measured"] = max(speeds, key=lambda one: one.tokens_per_second).size
-    held_out = ranked.coverage_of(texts.held_out_counts(head.vocab_size)) if texts.held_out else None
+    held_out = None
+    if texts.held_out:
+        held_out = ranked.coverage_of(texts.held_out_counts(head.vocab_size))
+    else:
+        logger.warning(
+            "held_out: a share of %g is none of these %d texts, so that nothing says how much of other texts is covered; "
+            "give more texts, or a larger share",
+            config.held_out,
+            len(texts.counted),
+        )
     return VocabularyReport(objective, held_out, flops, chosen, speeds)
 
 
@@ -136,6 +146,7 @@ def _provenance(
         "target_tokenizer_id": tokenizer_id(base.tokenizer),
         "answers": config.answers,
         "counted_tokens": texts.n_tokens,
+        "held_out_tokens": texts.n_held_out_tokens,
         "alpha": config.alpha,
         "min_coverage": config.min_coverage,
         "chosen_by": "measured" if report.speeds else "scan",
@@ -145,7 +156,11 @@ def _provenance(
     }
 
 
-def _print(config: VocabularyConfig, console: Console, report: VocabularyReport, *, is_dry: bool) -> None:
+def _print(
+    config: VocabularyConfig, console: Console, texts: CountedTexts, report: VocabularyReport, *, is_dry: bool
+) -> None:
+    n_counted, n_held_out = sum(texts.n_tokens.values()), texts.n_held_out_tokens
+    console.print(f"{n_counted:,} answer tokens counted, {n_held_out:,} held out", highlight=False)
     console.print(report.table())
     if report.speeds:
         console.print(report.speed_table())
@@ -153,5 +168,8 @@ def _print(config: VocabularyConfig, console: Console, report: VocabularyReport,
     if is_dry:
         console.print("nothing written")
     else:
-        use = f"train with it by `tts-orch drafter train --vocabulary {config.out / _FILE} ...`"
-        console.print(f"\n{config.out}: {report.size} tokens; {use}", soft_wrap=True, highlight=False)
+        file = config.out / _FILE
+        use = (
+            f"`tts-orch vocabulary apply --vocabulary {file} ...`, train one by `tts-orch drafter train` with the same"
+        )
+        console.print(f"\n{config.out}: {report.size} tokens; trim a head by {use}", soft_wrap=True, highlight=False)

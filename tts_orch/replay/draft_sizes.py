@@ -46,7 +46,9 @@ class SizeSpeed(NamedTuple):
         tau: tokens of a verify step, the one that needs no draft included.
         level_seconds: a drafted level, the median over the steps.
         verify_seconds: a verify step without the drafting.
-        tokens_per_second: what both give.
+        tokens_per_second: what both give,
+        low: what they give in a step that was drafted as slowly as the slowest quarter,
+        high: and as fast as the fastest quarter. So a busy machine shows.
     """
 
     size: int
@@ -54,6 +56,8 @@ class SizeSpeed(NamedTuple):
     level_seconds: float
     verify_seconds: float
     tokens_per_second: float
+    low: float
+    high: float
 
 
 def measured_sizes(
@@ -105,5 +109,7 @@ def _recording(text: WrittenText, target: Target) -> Recording:
 
 
 def _speed(size: int, drafter: MeasuredDrafter, verify_seconds: float, depth: int) -> SizeSpeed:
-    tau, draft_seconds = drafter.acceptance.tau, drafter.drafting.median
-    return SizeSpeed(size, tau, draft_seconds / depth, verify_seconds, tau / (verify_seconds + draft_seconds))
+    tau = drafter.acceptance.tau
+    low, middle, high = (drafter.drafting.quantile(share) for share in (0.75, 0.5, 0.25))
+    rates = [tau / (verify_seconds + seconds) for seconds in (middle, low, high)]
+    return SizeSpeed(size, tau, middle / depth, verify_seconds, *rates)

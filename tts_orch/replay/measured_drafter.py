@@ -6,7 +6,8 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from statistics import median
+
+import numpy as np
 
 from tts_orch.policies.drafting.draft_tree import (
     Drafter,
@@ -34,10 +35,9 @@ class Clock:
         """All of them."""
         return sum(self._laps[1:])
 
-    @property
-    def median(self) -> float:
-        """Of a block; 0 if there was but one."""
-        return median(self._laps[1:]) if len(self._laps) > 1 else 0.0
+    def quantile(self, share: float) -> float:
+        """Return the seconds that this share of the blocks took at most; 0 if there was but one."""
+        return float(np.quantile(self._laps[1:], share)) if len(self._laps) > 1 else 0.0
 
     @contextmanager
     def timed(self) -> Iterator[None]:

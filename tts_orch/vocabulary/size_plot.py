@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from tts_orch.figures import load_figures
 from tts_orch.vocabulary.size_objective import SizeObjective
@@ -17,12 +18,17 @@ _STYLES: Final = ("--", ":", "-.")
 
 
 def draw_sizes(
-    objective: SizeObjective, chosen: Mapping[str, int], tokens_per_second: Mapping[int, float], file: Path
+    objective: SizeObjective,
+    held_out: NDArray[np.float64] | None,
+    chosen: Mapping[str, int],
+    tokens_per_second: Mapping[int, float],
+    file: Path,
 ) -> None:
     """Draw coverage, saving and utility by size, with the sizes that were chosen.
 
     Args:
         objective: by size.
+        held_out: `[V + 1]` coverage of texts that were not counted; None without any.
         chosen: sizes by who chose them.
         tokens_per_second: measured, by size; none if nothing was.
         file: to write.
@@ -33,12 +39,13 @@ def draw_sizes(
     figure = load_figures().Figure(figsize=(9, 5), layout="constrained")
     axes = figure.subplots()
     sizes = _sizes(len(objective.coverage) - 1)
-    utility = [objective.utility(int(size)) for size in sizes]
-    for name, values in (
-        ("coverage", objective.coverage[sizes]),
-        ("saving", objective.saving[sizes]),
-        ("utility", utility),
-    ):
+    curves = {
+        "coverage": objective.coverage[sizes],
+        "saving": objective.saving[sizes],
+        "utility": [objective.utility(int(size)) for size in sizes],
+        **({} if held_out is None else {"coverage of held-out texts": held_out[sizes]}),
+    }
+    for name, values in curves.items():
         axes.plot(sizes, values, label=name)
     axes.axhline(
         objective.min_coverage, color="grey", linewidth=0.8, label=f"least coverage {objective.min_coverage:g}"
