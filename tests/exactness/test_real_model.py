@@ -8,18 +8,29 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
+from tests.exactness.compositions import compose
 from tests.exactness.decoding import decode, decode_with_abort, n_free_pages, new_decoder
 from tests.exactness.reference import Outcome
 from tts_orch.config import DraftingConfig, EngineConfig
+from tts_orch.drafters.eagle_head import EagleHead
+from tts_orch.drafters.eagle_network import head_network
+from tts_orch.drafters.head_config import HeadConfig
+from tts_orch.drafters.neural_drafter import NeuralDrafter
+from tts_orch.drafters.target_facts import target_facts
+from tts_orch.drafters.trimming import trimmed_head
 from tts_orch.engine.decoder import Decoder
 from tts_orch.engine.demo_model import CACHE_NAME
 from tts_orch.engine.model_cache import cache_folder
 from tts_orch.engine.target import Target, load_target
 from tts_orch.engine.threads import set_threads
+from tts_orch.policies.drafting.draft_tree import Drafter
 from tts_orch.policies.drafting.registry import make_drafter
 from tts_orch.records import DecodeRequest, SamplingParams
+from tts_orch.replay.teacher_forcing import forced_features
 from tts_orch.seeds import trajectory_seed
+from tts_orch.vocabulary.draft_vocabulary import DraftVocabulary
 
 _QUESTIONS = (
     "Tom has 3 boxes with 12 pens each. He gives 7 pens away. How many pens does he have? Think step by step.",
@@ -119,6 +130,47 @@ def test_two_threads_give_the_same_bits(
         assert len(expected[name].tokens) == len(expected[name].log_probs) >= n
         assert outcome.tokens == expected[name].tokens[:n]
         assert outcome.log_probs == expected[name].log_probs[:n]
+
+
+def _fitted_head(target: Target, requests: list[DecodeRequest], expected: dict[str, Outcome]) -> EagleHead:
+    """Return a head, linear in what it reads, whose drafts are nearly all right: it is fitted to these very outputs."""
+    facts = target_facts(target)
+    read, wanted = [], []
+    for one in requests:
+        output = np.array(expected[one.candidate_id].tokens, np.int32)
+        tokens = torch.from_numpy(np.concatenate([one.token_ids, output]))
+        features = forced_features(target, one.token_ids, output, (-1,))
+        first = len(one.token_ids) - 2  # reads the prompt's last token, and predicts the feature of it
+        read.append(torch.cat([facts.embedding[tokens[1:-1]], features[:-1]], dim=-1)[first:])
+        wanted.append(features[first + 1 :])
+    head = EagleHead(HeadConfig.for_target(facts.config, target_weights_id=facts.weights_id))
+    with torch.no_grad():
+        for weight in head.parameters():
+            weight.zero_()
+        weights = torch.linalg.lstsq(torch.cat(read).double(), torch.cat(wanted).double(), driver="gelsd").solution
+        head.fc.weight.copy_(weights.T)
+    return head
+
+
+@pytest.mark.parametrize("is_merged", [False, True])
+def test_heads_with_few_tokens_give_the_same_bits(
+    is_merged: bool, target: Target, requests: list[DecodeRequest], expected: dict[str, Outcome]
+) -> None:
+    """A head that cannot propose every third token of the outputs, alone; and two of different ones beside STAND."""
+    set_threads(1)
+    head, facts = _fitted_head(target, requests, expected), target_facts(target)
+    ids = np.unique(np.concatenate([outcome.tokens for outcome in expected.values()]))
+    config = DraftingConfig(draft_depth=3, draft_width=2)
+    heads: list[Drafter] = [
+        NeuralDrafter(head_network(trimmed_head(head, DraftVocabulary(some, target.vocab_size)), facts), config)
+        for some in (np.delete(ids, np.s_[::3]), ids[::2])
+    ]
+    stand = make_drafter(DraftingConfig(), vocabulary_size=target.vocab_size)
+    assert stand is not None
+    drafter = compose({"a": heads[0], "b": heads[1], "stand": stand}, "merged") if is_merged else heads[0]
+    decoder = new_decoder(target, drafter, max_batch=3, node_budget=False, max_nodes=6)
+    assert decode(decoder, requests) == expected
+    assert decoder.counters.accepted_nodes > 20, "drafts hardly took part"
 
 
 def test_pages_come_back(target: Target, requests: list[DecodeRequest]) -> None:
