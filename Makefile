@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 TARGET ?= smollm2
 DEMO_OUT ?= runs/demo-$(shell date +%Y%m%d-%H%M%S)
+TEST_PROCESSES ?= 2
 PYTEST_ARGS ?=
 PIP_ARGS ?=
 
@@ -36,10 +37,10 @@ demo: model ## Solve word problems with the demo model, and check that drafts ch
 		--template raw --stop Q: --max-new-tokens 96 --compare-plain 4 --out $(DEMO_OUT)
 
 test: model ## Run the tests that every change must pass
-	@TTS_ORCH_REQUIRE_MODEL=1 $(BIN)/python -m pytest $(PYTEST_ARGS)
+	@TTS_ORCH_REQUIRE_MODEL=1 $(BIN)/python -m pytest -n $(TEST_PROCESSES) $(PYTEST_ARGS)
 
 test-all: model ## Run every test this machine can run
-	@TTS_ORCH_REQUIRE_MODEL=1 $(BIN)/python -m pytest -m "" $(PYTEST_ARGS)
+	@TTS_ORCH_REQUIRE_MODEL=1 $(BIN)/python -m pytest -m "" -n $(TEST_PROCESSES) $(PYTEST_ARGS)
 
 lint: install ## Check style, format and the direction of imports
 	$(BIN)/ruff check .
