@@ -10,31 +10,28 @@ from collections import defaultdict
 from collections.abc import Container, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import asdict, dataclass, field
-from itertools import chain, product
+from itertools import product
 from pathlib import Path
 from typing import Final
 
 from safetensors.torch import load_file
 
 from taps_parts.recordings import LAST_LAYER, Workshop, loaded_target
+from taps_parts.replaying import replayed
 from taps_parts.results import digests, identity, read_results
 from taps_parts.rows import ROWS, Row, drafting
 from tts_orch.drafters.loading import load_drafter
 from tts_orch.engine.threads import set_threads
 from tts_orch.json_lines import JsonLinesFile, JsonObject
 from tts_orch.policies.drafting.composed_kinds import member_of_source
-from tts_orch.policies.drafting.draft_size import FixedSize
 from tts_orch.policies.drafting.draft_tree import VerifiedStep
 from tts_orch.policies.routing.tree_confidence import confidence
 from tts_orch.replay.measured_drafter import MeasuredDrafter
 from tts_orch.replay.recording import Recording, problem_and_index
-from tts_orch.replay.replayer import replay
 
 __all__ = ["RESULTS", "acceptance"]
 
 RESULTS: Final = "acceptance.jsonl"
-_TOGETHER: Final = 16
-"""Trajectories: a head drafts for so many at hardly more than for one."""
 
 
 @dataclass(slots=True)
@@ -139,15 +136,7 @@ def _figures(cell: _Cell) -> JsonObject:
     assert drafter is not None, "every row drafts"
     recording, states = Recording.load(cell.recorded), load_file(cell.states)
     measured, counts = MeasuredDrafter(drafter), defaultdict[str, _Count](_Count)
-    passes = replay(
-        recording,
-        measured,
-        FixedSize(config.max_nodes),
-        lockstep=_TOGETHER,
-        order="together",
-        features=lambda one: states[one.name],
-    )
-    for step in chain.from_iterable(passes):
+    for step in replayed(recording, measured, config.max_nodes, states):
         counts[problem_and_index(step.trajectory)[0]].add(step)
     return {
         "tau": measured.acceptance.tau,

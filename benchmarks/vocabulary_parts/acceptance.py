@@ -5,20 +5,19 @@ from __future__ import annotations
 import argparse
 from collections import defaultdict
 from collections.abc import Mapping
-from itertools import chain, product
+from itertools import product
 from typing import Final
 
 from safetensors.torch import load_file
+from taps_parts.replaying import replayed
 from taps_parts.results import identity, read_results
 from torch import Tensor
 
 from tts_orch.drafters.checkpoint import read_head
 from tts_orch.drafters.loading import load_drafter
 from tts_orch.json_lines import JsonLinesFile, JsonObject
-from tts_orch.policies.drafting.draft_size import FixedSize
 from tts_orch.replay.measured_drafter import MeasuredDrafter
 from tts_orch.replay.recording import Recording, problem_and_index
-from tts_orch.replay.replayer import replay
 from vocabulary_parts.coverage import covered
 from vocabulary_parts.recordings import VocabularyWorkshop
 from vocabulary_parts.ways import Way, drafting, ways
@@ -26,8 +25,6 @@ from vocabulary_parts.ways import Way, drafting, ways
 __all__ = ["RESULTS", "acceptance"]
 
 RESULTS: Final = "acceptance.jsonl"
-_TOGETHER: Final = 16
-"""Trajectories: a head drafts for so many at hardly more than for one."""
 _SETTINGS: Final = ("target", "dtype", "nodes", "depth", "width", "problems", "tokens")
 
 
@@ -60,15 +57,7 @@ def _figures(way: Way, recording: Recording, states: Mapping[str, Tensor], works
     assert drafter is not None, "every way has a head"
     measured = MeasuredDrafter(drafter)
     counts: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    passes = replay(
-        recording,
-        measured,
-        FixedSize(arguments.nodes),
-        lockstep=_TOGETHER,
-        order="together",
-        features=lambda one: states[one.name],
-    )
-    for step in chain.from_iterable(passes):
+    for step in replayed(recording, measured, arguments.nodes, states):
         count = counts[problem_and_index(step.trajectory)[0]]
         count[0] += len(step.committed)
         count[1] += 1
