@@ -4,6 +4,7 @@
     python benchmarks/taps.py acceptance --data data --heads runs/drafters   # acceptance length by replay
     python benchmarks/taps.py speed --data data --heads runs/drafters        # tokens a second of real decoding
     python benchmarks/taps.py tables                                         # all of it so far, as Markdown
+    python benchmarks/taps.py plots --heads runs/drafters                    # how the heads learned
 
 The target's trajectories are recorded once; what a drafter would have had accepted follows from them exactly. What is
 in --out already, with the same heads and settings, is not measured again; tables never mix heads or settings.
@@ -19,6 +20,7 @@ from typing import Final
 
 from parts import Parts, new_parser, run_parts
 from taps_parts.acceptance import acceptance
+from taps_parts.plots import plots
 from taps_parts.recordings import WORKLOADS
 from taps_parts.rows import ROWS
 from taps_parts.speed import WAYS, speed
@@ -28,6 +30,7 @@ _PARTS: Final[Parts] = {
     "acceptance": acceptance,
     "speed": speed,
     "tables": tables,
+    "plots": plots,
 }
 
 
