@@ -42,9 +42,13 @@ def _check(decoder: Decoder, temperature: float, n_new: int = 24) -> None:
 
 
 @pytest.mark.parametrize(
-    ("max_batch", "node_budget", "temperature"), [(1, True, 0.8), (3, False, 0.0), (8, False, 0.8), (8, True, 0.0)]
+    ("routing", "max_batch", "node_budget", "temperature"),
+    [
+        *((routing, *case) for routing in _ROUTINGS for case in ((3, True, 0.8), (8, False, 0.0))),
+        *((routing, 1, True, 0.8) for routing in ("first_steps", "expected_tokens")),
+        *((routing, 8, False, 0.8) for routing in ("merged", "expected_tokens")),
+    ],
 )
-@pytest.mark.parametrize("routing", _ROUTINGS)
 def test_tokens_are_those_of_plain_decoding(
     routing: RoutingName, max_batch: int, node_budget: bool, temperature: float
 ) -> None:

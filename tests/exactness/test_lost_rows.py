@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -91,9 +92,8 @@ def _ends(outcomes: dict[str, Outcome]) -> dict[str, tuple[list[int], FinishReas
     return {name: (outcome.tokens, outcome.reason) for name, outcome in outcomes.items()}
 
 
-@pytest.mark.parametrize("fault", _FAULTS)
+@pytest.mark.parametrize(("fault", "temperature"), zip(_FAULTS, itertools.cycle((0.0, 0.8)), strict=False))
 @pytest.mark.parametrize("drafter", ["none", "stand", "adversarial"])
-@pytest.mark.parametrize("temperature", [0.0, 0.8])
 @pytest.mark.parametrize("n_before", [0, 6])
 def test_a_row_without_numbers_ends_its_trajectory_alone(
     fault: str, drafter: str, temperature: float, n_before: int
