@@ -9,13 +9,14 @@ from typing import Any, Final
 
 from tts_orch.config import DraftingConfig
 
-__all__ = ["HINDSIGHT", "ROWS", "Row", "drafting"]
+__all__ = ["HINDSIGHTS", "ROWS", "Row", "drafting"]
 
 _PAIR: Final = ("math", "chat")
 _STAND: Final = {"drafter": "stand", "update_from_rejected": False}
 """What a replay can tell exactly."""
-HINDSIGHT: Final = "hindsight"
-"""Needs no replay: what the heads of the pair did alone is chosen from, question by question."""
+HINDSIGHTS: Final[Mapping[str, str | None]] = {"hindsight": "mixed", "hindsight of two": None}
+"""Need no replay: what the heads of the pair did alone is chosen from, question by question; near ties go to the mixed head, as
+in the paper, or to the surer one all the same."""
 
 
 @dataclass(frozen=True, slots=True)

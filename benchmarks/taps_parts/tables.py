@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from taps_parts.acceptance import RESULTS
 from taps_parts.results import comparable, read_results
-from taps_parts.rows import HINDSIGHT, ROWS
+from taps_parts.rows import HINDSIGHTS, ROWS
 from taps_parts.speed import SPEEDS
 from tts_orch.bench.markdown import Cell, table
 from tts_orch.json_lines import JsonObject
@@ -65,27 +65,28 @@ def _said(settings: Mapping[str, object]) -> str:
 
 
 def _by_row(cell: Sequence[JsonObject]) -> dict[str, dict[str, JsonObject]]:
-    """Return results by row and workload, the hindsight row among them."""
+    """Return results by row and workload, those in hindsight among them."""
     rows: dict[str, dict[str, JsonObject]] = {}
     for result in cell:
         rows.setdefault(result["row"], {})[result["workload"]] = result
     alone = {name: rows[name] for name in ("math", "chat", "mixed") if name in rows}
     if len(alone) == 3:
-        rows[HINDSIGHT] = {
-            workload: _in_hindsight({name: results[workload] for name, results in alone.items()})
-            for workload in alone["math"]
-            if all(workload in results for results in alone.values())
-        }
+        for row, mixed in HINDSIGHTS.items():
+            rows[row] = {
+                workload: _in_hindsight({name: results[workload] for name, results in alone.items()}, mixed)
+                for workload in alone["math"]
+                if all(workload in results for results in alone.values())
+            }
     return rows
 
 
-def _in_hindsight(alone: Mapping[str, JsonObject]) -> JsonObject:
+def _in_hindsight(alone: Mapping[str, JsonObject], mixed: str | None) -> JsonObject:
     """Return, question by question, what the drafter that was surer did alone, and how often each was."""
     problems, chosen = {}, Counter[str]()
     for problem in alone["math"]["problems"]:
         counts = {name: result["problems"][problem] for name, result in alone.items()}
         sure = {name: counts[name]["confidence"] / counts[name]["steps"] for name in ("math", "chat")}
-        name = chosen_in_hindsight(sure, "mixed")
+        name = chosen_in_hindsight(sure, mixed)
         problems[problem] = counts[name]
         chosen[name] += 1
     return {"problems": problems, "chosen": chosen}
@@ -93,7 +94,7 @@ def _in_hindsight(alone: Mapping[str, JsonObject]) -> JsonObject:
 
 def _acceptance(cell: Sequence[JsonObject]) -> str:
     rows, workloads = _by_row(cell), list(dict.fromkeys(result["workload"] for result in cell))
-    order = [name for name in (*(row.name for row in ROWS), HINDSIGHT) if name in rows]
+    order = [name for name in (*(row.name for row in ROWS), *HINDSIGHTS) if name in rows]
     lines: list[list[Cell]] = []
     for name in order:
         results = [rows[name].get(workload) for workload in workloads]
@@ -159,8 +160,10 @@ def _choices(cell: Sequence[JsonObject]) -> str:
                 for problem in result["problems"].values():
                     chosen.update({row.members[int(member)]: n for member, n in problem["member_steps"].items()})
                 lines.append([f"{row.name}, steps", result["workload"], _shares(chosen)])
-    for workload, result in _by_row(cell).get(HINDSIGHT, {}).items():
-        lines.append([f"{HINDSIGHT}, questions", workload, _shares(result["chosen"])])
+    rows = _by_row(cell)
+    for row in HINDSIGHTS:
+        for workload, result in rows.get(row, {}).items():
+            lines.append([f"{row}, questions", workload, _shares(result["chosen"])])
     return table(["routing", "workload", "chosen"], lines)
 
 
