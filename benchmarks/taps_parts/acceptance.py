@@ -42,7 +42,7 @@ class _Count:
         committed: tokens.
         steps: verify steps.
         nodes: draft nodes.
-        confidence: sum over verify steps of the verified tree's confidence.
+        confidence: sum over verify steps of the mean probability of the verified tree's nodes, for the choice in hindsight.
         member_steps: by number of a member, verify steps in which most nodes of the tree were its own.
     """
 
@@ -56,7 +56,7 @@ class _Count:
         self.committed += len(step.committed)
         self.steps += 1
         self.nodes += step.tree.n_nodes - 1
-        self.confidence += confidence(step.tree)
+        self.confidence += confidence(step.tree) / max(step.tree.n_nodes - 1, 1)
         members = [member_of_source(source) for source in step.tree.source[1:].tolist()]
         if members:
             member = max(set(members), key=members.count)

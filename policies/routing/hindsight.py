@@ -1,7 +1,8 @@
 """The choice between domain drafters that needs the finished answer of each: for comparison with published figures alone.
 
 Source: arXiv 2603.27027: a question is drafted by each drafter alone, and counted for the one that was surer over the whole
-generation; near ties go to a drafter trained on a mixture of the domains.
+generation; near ties go to a drafter trained on a mixture of the domains. Confidence is the paper's here, the mean
+probability of a tree's nodes given the root; so trees should be of one size.
 """
 
 from __future__ import annotations

@@ -14,7 +14,7 @@ class MemberTally:
 
     Attributes:
         steps: how many.
-        confidence: of its trees.
+        confidence: of its trees: tokens that by its law were expected to be accepted.
         accepted: committed tokens that stood in its trees.
     """
 

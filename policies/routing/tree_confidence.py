@@ -1,7 +1,8 @@
 """How sure a drafter is of its tree, by the law it drew or took the nodes from.
 
 Source: arXiv 2603.27027: confidence is the mean probability of the nodes given the root; entropy that of the laws they come
-from. Ours: a tree holds its candidates' share of a law and not the rest, which counts as one more candidate; and of nodes that
+from. Ours: confidence is the sum of these probabilities, which orders trees of one size as their mean does. A mean prefers the
+smallest tree where sizes differ, since probabilities fall along paths, and with the node budget they differ. And a tree holds its candidates' share of a law and not the rest, which counts as one more candidate; and of nodes that
 the verifier's noise chose it is still the law's probability that counts. The noise lifts unlikely tokens in every tree alike, so
 what it makes of them tells drafters apart far worse than how often it found their law's likely ones.
 """
@@ -26,8 +27,8 @@ def path_log_promises(tree: DraftTree) -> NDArray[np.float64]:
 
 
 def confidence(tree: DraftTree) -> float:
-    """Return the mean probability of the nodes below the root, between 0 and 1; 0 where there are none."""
-    return _mean_probability(tree.log_q, tree.parent)
+    """Return how many tokens the law expects to be accepted: the probabilities of the nodes below the root, added up."""
+    return _total_probability(tree.log_q, tree.parent)
 
 
 def mean_entropy(tree: DraftTree) -> float:
@@ -56,7 +57,6 @@ def _path_sums(values: FloatArray, parent: IntArray) -> NDArray[np.float64]:
 
 
 @numba.njit(cache=True)
-def _mean_probability(log_q: FloatArray, parent: IntArray) -> float:
-    """Return the mean probability of the nodes below the root, 0 without any."""
-    probability = np.exp(_path_sums(log_q, parent))
-    return (probability.sum() - 1.0) / max(len(log_q) - 1, 1)
+def _total_probability(log_q: FloatArray, parent: IntArray) -> float:
+    """Return the sum of the probabilities of the nodes below the root."""
+    return np.exp(_path_sums(log_q, parent)).sum() - 1.0

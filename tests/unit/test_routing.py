@@ -53,14 +53,14 @@ def _ask(routing: Routing, trees: Mapping[str, DraftTree], trajectory: str = "a"
 # How sure a tree is.
 
 
-def test_confidence_is_the_mean_probability_of_the_nodes() -> None:
+def test_confidence_is_how_many_tokens_a_law_expects_to_be_accepted() -> None:
     tree = replace(
         DraftTree.chain(0, [1, 2, 3]),
         parent=np.array([-1, 0, 1, 0], np.int32),
         log_q=np.log([1.0, 0.5, 0.4, 0.2]).astype(np.float32),
     )
     assert np.exp(path_log_promises(tree)) == pytest.approx([1.0, 0.5, 0.2, 0.2])
-    assert confidence(tree) == pytest.approx(0.3)
+    assert confidence(tree) == pytest.approx(0.9)
     assert confidence(DraftTree.root_only(0)) == 0.0
 
 
@@ -80,7 +80,7 @@ def test_entropy_is_that_of_the_laws_above_the_nodes() -> None:
 @given(st.lists(st.floats(0.01, 1.0), min_size=1, max_size=8))
 def test_confidence_and_entropy_are_in_range(probabilities: list[float]) -> None:
     tree = _chain(*probabilities)
-    assert 0.0 < confidence(tree) <= 1.0 + 1e-6
+    assert 0.0 < confidence(tree) <= len(probabilities) + 1e-5
     assert 0.0 <= mean_entropy(tree) <= math.log(2) + 1e-6
 
 
@@ -93,6 +93,28 @@ def test_confidence_takes_the_surest_tree_and_the_first_of_equals() -> None:
     assert routing.combine("a", trees, 8) is trees["chat"]
     trees["chat"] = _chain(0.5, 0.5)
     assert routing.combine("a", trees, 8) is trees["math"]
+
+
+@pytest.mark.parametrize("routing", ["confidence", "first_steps", "problem"])
+def test_a_tree_that_was_cut_short_is_none_the_surer_for_it(routing: RoutingName) -> None:
+    """A budget leaves one node of the unsure drafter's tree, which in the mean is likelier than those of the sure one's."""
+    config = DraftingConfig(drafter="stand").model_copy(update={"routing": routing, "routing_steps": 1})
+    chosen = make_routing(config, _PAIR)
+    chosen.start(_start())
+    trees = {"math": _chain(0.6), "chat": _chain(0.9, 0.8, 0.7, 0.5, 0.4)}
+    assert list(chosen.drafting("a", _PAIR, lambda n_nodes: 1.0)) == ["math", "chat"]
+    assert chosen.combine("a", trees, 8) is trees["chat"]
+    assert _ask(chosen, trees) == (["math", "chat"] if routing == "confidence" else ["chat"])
+
+
+@settings(deadline=None)
+@given(st.integers(1, 8), st.data())
+def test_trees_of_one_size_are_ordered_by_the_mean_probability_of_their_nodes(n: int, data: st.DataObject) -> None:
+    probabilities = st.lists(st.floats(0.01, 1.0), min_size=n, max_size=n)
+    trees = {member: _chain(*data.draw(probabilities)) for member in _PAIR}
+    means = {member: np.exp(path_log_promises(tree))[1:].mean() for member, tree in trees.items()}
+    taken = ConfidenceRouting(_PAIR).combine("a", trees, 8)
+    assert means["math" if taken is trees["math"] else "chat"] == pytest.approx(max(means.values()))
 
 
 def test_first_steps_settle_who_drafts_until_the_next_comparison() -> None:
