@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Final
 
-__all__ = ["ALLOWANCE", "DraftAccount"]
+__all__ = ["ALLOWANCE", "LONGEST", "DraftAccount"]
 
 ALLOWANCE: Final = 0.003
 """Share of the time that each drafter is given."""
@@ -22,7 +22,7 @@ _MOST: Final = 64.0
 """Tokens that it can save up, and lose when texts become others."""
 _WEIGHT: Final = 1 / 4
 """Of the newest pass in the mean time of one."""
-_LONGEST: Final = 4.0
+LONGEST: Final = 4.0
 """Drafting that takes more than so many means is a pause of the machine, or a compilation, and counts as so many."""
 _PRESUMED: Final = 1 / 8
 """That mean before the first pass, as a share of a pass without drafts."""
@@ -68,7 +68,7 @@ class DraftAccount:
         tokens_a_second = n_roots / plain
         usual = self._means.get(False, _PRESUMED * plain)
         mean = self._means.get(self._is_resting, usual)
-        seconds = min(seconds, _LONGEST * mean)
+        seconds = min(seconds, LONGEST * mean)
         self._means[self._is_resting] = mean + _WEIGHT * (seconds - mean)
         self._tokens = min(self._tokens + worth - seconds * tokens_a_second, _MOST)
         if self._is_resting:

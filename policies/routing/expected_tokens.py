@@ -13,6 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
+from tts_orch.policies.drafting.draft_account import LONGEST
 from tts_orch.policies.drafting.draft_tree import DraftTree, TrajectoryId, TrajectoryStart
 from tts_orch.policies.routing.merged_tree import merged_tree
 from tts_orch.policies.routing.routing import Drafts, PassSeconds, Routing, StepOutcome
@@ -23,8 +24,6 @@ _MEMORY: Final = 256
 """Observations that an arm's means are about."""
 _OWN_MEMORY: Final = 16
 """The same for what a trajectory knows about itself."""
-_LONGEST: Final = 4.0
-"""A time of more than so many means is a pause of the machine and counts as so many."""
 
 _Arm: TypeAlias = tuple[str, ...]
 
@@ -41,7 +40,7 @@ class _Estimate:
     def add(self, accepted: int, nodes: int, seconds: float, memory: int) -> None:
         """Count a step; the newest weighs one part in `memory` at least."""
         if self.n:
-            seconds = min(seconds, _LONGEST * self.seconds)
+            seconds = min(seconds, LONGEST * self.seconds)
         self.n += 1
         weight = 1 / min(self.n, memory)
         self.accepted += weight * (accepted - self.accepted)
@@ -107,9 +106,10 @@ class ExpectedTokensRouting(Routing):
 
     def _count(self, arm: _Arm, outcome: StepOutcome, accepted: int, nodes: int, seconds: float) -> None:
         common = self._arms[arm]
-        common.add(accepted, nodes, seconds, _MEMORY)
-        own = self._trajectories[outcome.trajectory].own.setdefault(arm, replace(common, n=_OWN_MEMORY))
-        own.add(accepted, nodes, seconds, _OWN_MEMORY)
+        before = replace(common, n=min(common.n, _OWN_MEMORY))
+        own = self._trajectories[outcome.trajectory].own.setdefault(arm, before)
+        for estimate, memory in ((common, _MEMORY), (own, _OWN_MEMORY)):
+            estimate.add(accepted, nodes, seconds, memory)
 
     def close(self, trajectory: TrajectoryId) -> None:
         """Forget a trajectory; what it taught about the members stays."""

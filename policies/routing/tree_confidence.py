@@ -1,10 +1,11 @@
 """How sure a drafter is of its tree, by the law it drew or took the nodes from.
 
 Source: arXiv 2603.27027: confidence is the mean probability of the nodes given the root; entropy that of the laws they come
-from. Ours: confidence is the sum of these probabilities, which orders trees of one size as their mean does. A mean prefers the
-smallest tree where sizes differ, since probabilities fall along paths, and with the node budget they differ. And a tree holds its candidates' share of a law and not the rest, which counts as one more candidate; and of nodes that
-the verifier's noise chose it is still the law's probability that counts. The noise lifts unlikely tokens in every tree alike, so
-what it makes of them tells drafters apart far worse than how often it found their law's likely ones.
+from. Ours: confidence is the sum of these probabilities. It orders trees of one size as their mean does, and where the node
+budget cuts trees to different sizes the mean prefers the smallest, since probabilities fall along paths. A tree holds its
+candidates' share of a law and not the rest, which counts as one more candidate. And of nodes that the verifier's noise chose it
+is still the law's probability that counts: the noise lifts unlikely tokens in every tree alike, so what it makes of them tells
+drafters apart far worse than how often it found their law's likely ones.
 """
 
 from __future__ import annotations

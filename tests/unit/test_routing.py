@@ -239,6 +239,14 @@ def test_a_trajectory_follows_its_own_experience() -> None:
     assert asked[-30:].count(("table",)) > 25
 
 
+def test_a_step_counts_once_for_its_trajectory() -> None:
+    """Four steps of 4 tokens and one of none are 4.2 tokens a second, which is more than the other member's 4.1."""
+    bandit = _Bandit({"network": 4, "table": 0}, {"network": 1.0, "table": 1 / 4.1}, cost=0.0)
+    bandit.steps(4, "a")
+    bandit.accepted = {"network": 0, "table": 0}
+    assert bandit.steps(2, "b") == [("network",), ("network",)]
+
+
 def test_pauses_of_the_machine_do_not_count_as_drafting() -> None:
     bandit = _Bandit({"network": 4, "table": 1}, {"network": 0.1, "table": 0.1}, cost=1.0)
     bandit.steps(40)
