@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import settings
 
 if TYPE_CHECKING:
     from xdist.remote import Producer
@@ -22,6 +23,9 @@ os.environ["RAY_AUTH_MODE"] = "disabled"
 os.environ.pop("RAY_ADDRESS", None)
 if "PYTEST_XDIST_WORKER" in os.environ:  # one process of several that test, which share the cores
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+settings.register_profile("patient", settings(deadline=None))  # how long an example takes is up to what runs beside it
+settings.load_profile("patient")
 
 _STARTING_SERVERS = ("tests/cluster/", "tests/integration/", "tests/multihost/", "tests/store/")
 """Folders whose tests start clusters and servers of statistics: never two of them at a time."""
