@@ -226,8 +226,8 @@ FAULTS = (
     ),
     Fault(
         "the text of a prompt is taken once for each trajectory",
-        LINK,
-        "        self._observed[key] = last\n",
+        "tts_orch/engine/prompt_lessons.py",
+        "        self._taught[key] = last\n",
         "",
         STATISTICS,
     ),

@@ -20,11 +20,11 @@ from tts_orch.engine.target import Target, load_target
 from tts_orch.policies.drafting.draft_size import FixedSize
 from tts_orch.policies.drafting.draft_tree import Drafter, VerifiedStep
 from tts_orch.policies.drafting.registry import make_drafter
+from tts_orch.policies.drafting.relay import Relay
 from tts_orch.records import Candidate, DecodeRequest, FinishReason, IntArray, SamplingParams
 from tts_orch.replay.recorder import RecordingDrafter
 from tts_orch.replay.recording import Recording
 from tts_orch.replay.recovery import FinishedRun, recover
-from tts_orch.replay.relay import Relay
 from tts_orch.replay.replayer import replay
 from tts_orch.replay.teacher_forcing import forced_laws
 from tts_orch.run_folder import RunFolder
@@ -73,7 +73,7 @@ def _decode(decoder: Decoder, requests: Requests) -> None:
 
 def _record(target: Target, requests: Requests, **settings: object) -> Recording:
     recorder = RecordingDrafter()
-    _decode(new_decoder(target, recorder, max_nodes=1, **settings), requests)
+    _decode(new_decoder(target, recorder, max_nodes=1, node_budget=False, **settings), requests)
     return recorder.recording(
         requests[0][0].law,
         vocabulary_size=target.vocab_size,

@@ -14,8 +14,11 @@ from tests.exactness.stand_drafter import new_stand
 from tests.toys import EOS_ID, VOCABULARY_SIZE
 from tts_orch.config import DraftingConfig
 from tts_orch.engine.decoder import Decoder
+from tts_orch.policies.drafting.composed_drafter import ComposedDrafter
 from tts_orch.policies.drafting.draft_tree import Drafter
 from tts_orch.policies.drafting.registry import make_drafter
+from tts_orch.policies.drafting.relay import Relay
+from tts_orch.policies.routing.registry import make_routing
 from tts_orch.records import DecodeRequest, SamplingParams
 
 _LAW = SamplingParams(temperature=0.8, max_new_tokens=30, logit_bias=((EOS_ID, -5.0),))
@@ -108,6 +111,23 @@ def test_learning_goes_on_while_drafting_rests() -> None:
         decode(_decoder(stand, Turns((False,), (learns,))), _requests())
         sizes.append(stand.table.size)
     assert sizes[0] > sizes[1]
+
+
+def test_a_relayed_composition_rests_as_it_does_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its members rest one by one; whoever is relayed counts what it counts."""
+    composed = ComposedDrafter({"stand": new_stand()}, make_routing(DraftingConfig(), ["stand"]))
+    link = _decoder(Relay(composed), Turns((False,)))._link
+    assert link is not None
+    assert not link.is_resting
+    assert link.statistics() == composed.statistics() != {}
+    monkeypatch.setattr(ComposedDrafter, "is_resting", True)
+    assert link.is_resting
+
+
+def test_who_is_relayed_and_alone_rests_by_the_balance() -> None:
+    link = _decoder(Relay(new_stand()), Turns((False,)))._link
+    assert link is not None
+    assert link.is_resting
 
 
 def test_rejection_keeps_the_law_where_drafts_compete_and_rest() -> None:

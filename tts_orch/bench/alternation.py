@@ -15,8 +15,9 @@ from tts_orch.config import DraftingConfig
 from tts_orch.json_lines import JsonObject
 from tts_orch.policies.drafting.draft_size import FixedSize
 from tts_orch.replay.acceptance import StepCount
+from tts_orch.replay.problem_order import ProblemOrder
 from tts_orch.replay.recording import Recording, problem_and_index
-from tts_orch.replay.replayer import ProblemOrder, replay
+from tts_orch.replay.replayer import replay
 
 __all__ = ["alternation_rows"]
 

@@ -15,7 +15,7 @@ from tts_orch.config import DraftingConfig, UntrainedName
 from tts_orch.errors import ConfigError
 
 if TYPE_CHECKING:
-    from tts_orch.replay.replayer import ProblemOrder
+    from tts_orch.replay.problem_order import ProblemOrder
 
 __all__ = ["replay"]
 

@@ -24,9 +24,10 @@ from tts_orch.policies.drafting.node_budget import NodeBudget
 from tts_orch.policies.drafting.registry import make_drafter
 from tts_orch.policies.drafting.scopes import ScopeNames
 from tts_orch.replay.measured_drafter import MeasuredDrafter
+from tts_orch.replay.problem_order import ProblemOrder
 from tts_orch.replay.recording import Recording
 from tts_orch.replay.recovery import FinishedRun
-from tts_orch.replay.replayer import ProblemOrder, ScopeOf, replay
+from tts_orch.replay.replayer import ScopeOf, replay
 
 if TYPE_CHECKING:
     from tts_orch.replay.kept_features import KeptFeatures

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from itertools import accumulate
 from typing import Final
@@ -17,6 +16,7 @@ from tts_orch.engine.kv_pages import KVPages
 from tts_orch.engine.laws import RawStatistics
 from tts_orch.engine.observation import laws_by_node, no_laws, verified_step
 from tts_orch.engine.packing import Entry
+from tts_orch.engine.prompt_lessons import PromptLessons
 from tts_orch.engine.trajectory import Trajectory
 from tts_orch.engine.turns import take_turn
 from tts_orch.engine.verification import Walk
@@ -31,8 +31,8 @@ from tts_orch.policies.drafting.draft_tree import (
     DraftTree,
     TrajectoryStart,
 )
-from tts_orch.policies.drafting.law_rows import text_rows
 from tts_orch.policies.drafting.node_budget import NodeBudget
+from tts_orch.policies.drafting.relay import innermost
 from tts_orch.seeds import stream_seed
 
 __all__ = ["DrafterLink"]
@@ -62,7 +62,7 @@ class DrafterLink:
         self._config = config
         self._cost_model = cost_model
         self._is_keyed = config.verification == "keyed"
-        self._observed: dict[tuple[str, bytes], int] = {}  # positions of a prompt that a scope has learned
+        self._lessons = PromptLessons()
         self._size = self._new_size()
         if isinstance(self._size, NodeBudget) and cost_model is not None:
             self.balance = DraftBalance(cost_model.seconds)
@@ -114,43 +114,26 @@ class DrafterLink:
             )
         )
         if not self.drafter.learns_prompt_laws:
-            self._learn_text(trajectory)
-
-    def _learn_text(self, trajectory: Trajectory) -> None:
-        """Tell the drafter what follows positions of the prompt, once a scope, and of an output that nobody has counted."""
-        request, token_ids, key = trajectory.request, trajectory.token_ids, _prompt_key(trajectory)
-        last = request.prompt_length - 1  # what follows it is the trajectory's own
-        for first, end in (
-            (self._observed.get(key, 0), last),
-            (max(trajectory.observe_from, last), len(token_ids) - 1),
-        ):
-            if first < end:
-                text = text_rows(token_ids[first + 1 : end + 1])
-                self.drafter.observe_prompt(request.candidate_id, first, *text)
-        self._observed[key] = last
+            self._lessons.teach_text(self.drafter, trajectory)
 
     def n_learned(self, trajectory: Trajectory) -> int:
         """Return how many positions of a prefill, from its beginning, need no law for the drafter's sake."""
         if not trajectory.request.use_drafts or not self.drafter.learns_prompt_laws:
             return trajectory.length
-        return max(trajectory.observe_from, self._observed.get(_prompt_key(trajectory), 0))
+        return self._lessons.n_taught(trajectory)
 
     def learn_prompt(self, trajectory: Trajectory, entry: Entry, statistics: RawStatistics) -> None:
         """Tell the drafter the laws of a prefill chunk, unless they are no laws."""
-        if np.isnan(statistics.self_certainties).any():
-            return
-        start, probs = entry.start + entry.first_logit, np.exp(statistics.top_log_probs)
-        self.drafter.observe_prompt(trajectory.request.candidate_id, start, statistics.top_ids, probs)
-        learned = min(entry.start + len(entry.token_ids), trajectory.request.prompt_length)
-        self._observed[_prompt_key(trajectory)] = learned
+        self._lessons.teach_laws(self.drafter, trajectory, entry, statistics)
 
     @property
     def is_resting(self) -> bool:
         """Whether drafts have cost more than they brought, for now; members of a composition rest one by one."""
         if self.balance is None:
             return False
-        if isinstance(self.drafter, ComposedDrafter):
-            return self.drafter.is_resting
+        drafter = innermost(self.drafter)
+        if isinstance(drafter, ComposedDrafter):
+            return drafter.is_resting
         return not self.balance.affords_drafts
 
     def drafting(self, trajectories: Sequence[Trajectory]) -> list[Trajectory]:
@@ -161,14 +144,15 @@ class DrafterLink:
 
     def take_turn(self, trajectories: Sequence[Trajectory]) -> list[Trajectory]:
         """Return who is verified in this pass: all, or while the drafter works on some of them the others."""
-        if not isinstance(self.drafter, AsynchronousDrafter):
+        drafter = innermost(self.drafter)
+        if not isinstance(drafter, AsynchronousDrafter):
             return list(trajectories)
         turn, others = take_turn(self.drafting(trajectories))
         for half in (turn, others):  # what is wanted first is asked for first
             unasked = [trajectory for trajectory in half if not trajectory.is_asked]
             if unasked:
                 self._tell_features(unasked)
-                self.drafter.request([trajectory.request.candidate_id for trajectory in unasked])
+                drafter.request([trajectory.request.candidate_id for trajectory in unasked])
             for trajectory in unasked:
                 trajectory.is_asked = True
         waiting = set(map(id, others))
@@ -187,7 +171,8 @@ class DrafterLink:
         """Tell the drafter the features of all positions but the root's that it has not been told, once it may read them."""
         if not self.drafter.feature_layers:
             return
-        if isinstance(self.drafter, ComposedDrafter) and not self.drafter.reads_features:
+        drafter = innermost(self.drafter)
+        if isinstance(drafter, ComposedDrafter) and not drafter.reads_features:
             return
         for trajectory in trajectories:
             first, last = trajectory.features_told, trajectory.length - 1
@@ -237,7 +222,8 @@ class DrafterLink:
 
     def statistics(self) -> dict[str, float]:
         """Return the drafter's counters, if it counts."""
-        return self.drafter.statistics() if isinstance(self.drafter, CountingDrafter) else {}
+        drafter = innermost(self.drafter)
+        return drafter.statistics() if isinstance(drafter, CountingDrafter) else {}
 
     def close(self, trajectory: Trajectory) -> None:
         """Tell the drafter that a trajectory has ended, if it knows it."""
@@ -247,10 +233,4 @@ class DrafterLink:
     def close_scope(self, scope: str) -> None:
         """Forget the draft statistics of a scope."""
         self.drafter.close_scope(scope)
-        self._observed = {key: value for key, value in self._observed.items() if key[0] != scope}
-
-
-def _prompt_key(trajectory: Trajectory) -> tuple[str, bytes]:
-    request = trajectory.request
-    prompt = request.token_ids[: request.prompt_length].tobytes()
-    return request.scope, hashlib.blake2b(prompt, digest_size=16).digest()
+        self._lessons.close_scope(scope)

@@ -18,8 +18,8 @@ from tts_orch.policies.drafting.draft_tree import (
     TrajectoryId,
     VerifiedStep,
 )
+from tts_orch.policies.drafting.relay import Relay
 from tts_orch.replay.acceptance import Acceptance
-from tts_orch.replay.relay import Relay
 
 __all__ = ["Clock", "MeasuredDrafter"]
 

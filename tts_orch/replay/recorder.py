@@ -16,10 +16,10 @@ from tts_orch.policies.drafting.draft_tree import (
     VerifiedStep,
 )
 from tts_orch.policies.drafting.law_rows import text_rows
+from tts_orch.policies.drafting.relay import Relay
 from tts_orch.policies.drafting.text_drafter import TextDrafter
 from tts_orch.records import FloatArray, IntArray, SamplingParams
 from tts_orch.replay.recording import Laws, RecordedTrajectory, Recording, problem_and_index
-from tts_orch.replay.relay import Relay
 
 __all__ = ["NoDrafts", "RecordingDrafter"]
 

@@ -15,8 +15,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
-from typing import Literal, TypeAlias
+from typing import TypeAlias
 
 import numpy as np
 
@@ -24,13 +23,10 @@ from tts_orch.errors import ConfigError
 from tts_orch.policies.drafting.draft_size import DraftSize
 from tts_orch.policies.drafting.draft_tree import Drafter, DraftTree, Features, TrajectoryStart, VerifiedStep
 from tts_orch.policies.drafting.law_rows import text_rows
+from tts_orch.replay.problem_order import ProblemOrder, in_order
 from tts_orch.replay.recording import RecordedTrajectory, Recording
 
-__all__ = ["FeaturesOf", "ProblemOrder", "ScopeOf", "replay"]
-
-ProblemOrder: TypeAlias = Literal["one_by_one", "alternating", "together"]
-"""Whether a problem is replayed to its end before the next one begins, problems take turns by `lockstep` trajectories, or the
-trajectories of all problems are one queue."""
+__all__ = ["FeaturesOf", "ScopeOf", "replay"]
 
 ScopeOf: TypeAlias = Callable[[RecordedTrajectory], str]
 
@@ -72,22 +68,8 @@ def replay(
             "drafter: it reads the target's hidden states, which no recording has; compute them (`features`)"
         )
     replayer = _Replayer(recording, drafter, size, scope_of, features if drafter.feature_layers else None)
-    for queue in _queues(recording.trajectories, lockstep, order):
+    for queue in in_order(recording.trajectories, lockstep, order):
         yield from replayer.run(queue, lockstep)
-
-
-def _queues(
-    trajectories: Sequence[RecordedTrajectory], lockstep: int, order: ProblemOrder
-) -> list[list[RecordedTrajectory]]:
-    """Return what is decoded together, one queue after the other."""
-    if order == "together":
-        return [list(trajectories)]
-    problems = [list(group) for _, group in groupby(trajectories, _problem)]
-    if order == "one_by_one":
-        return problems
-    n_turns = -(-max(map(len, problems), default=0) // lockstep)
-    turns = (problem[turn * lockstep : (turn + 1) * lockstep] for turn in range(n_turns) for problem in problems)
-    return [queue for queue in turns if queue]
 
 
 @dataclass(slots=True)
