@@ -5,20 +5,25 @@ The statistical tests are on fixed seeds; a correct decoder would fail each with
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 
 import numpy as np
 import pytest
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel, OPTConfig, OPTForCausalLM, PreTrainedModel
 
 from tests.exactness.decoding import decode, decode_with_abort, new_decoder, prompt, request, toy_target
 from tests.exactness.joint_law import ERROR_RATE, joint_law, p_value, sample
-from tests.neural_toys import HEAD_KINDS, noisy_toy, toy_network, trained_network
-from tests.toys import EOS_ID, VOCABULARY_SIZE
+from tests.neural_toys import HEAD_KINDS, noisy_toy, toy_head, toy_network, trained_network
+from tests.toys import EOS_ID, VOCABULARY_SIZE, toy_tokenizer
 from tts_orch.config import DraftingConfig
 from tts_orch.drafters.causal_lm import CausalLM
+from tts_orch.drafters.eagle_network import head_network
 from tts_orch.drafters.neural_drafter import NeuralDrafter
 from tts_orch.drafters.target_facts import target_facts
 from tts_orch.engine.decoder import Decoder
+from tts_orch.engine.target import Target
 from tts_orch.policies.drafting.composed_drafter import ComposedDrafter
 from tts_orch.policies.drafting.draft_tree import Drafter
 from tts_orch.policies.drafting.stand import Stand
@@ -99,6 +104,34 @@ def test_forks_of_a_trajectory_keep_their_tokens(kind: str) -> None:
     assert {name: outcome.tokens for name, outcome in drafted.items()} == {
         name: outcome.tokens for name, outcome in plain.items()
     }
+
+
+def _gpt2() -> PreTrainedModel:
+    return GPT2LMHeadModel(GPT2Config(vocab_size=VOCABULARY_SIZE, n_positions=128, n_embd=32, n_layer=3, n_head=4))
+
+
+def _opt() -> PreTrainedModel:
+    shape = {"hidden_size": 32, "word_embed_proj_dim": 32, "ffn_dim": 48, "num_attention_heads": 4}
+    return OPTForCausalLM(
+        OPTConfig(vocab_size=VOCABULARY_SIZE, max_position_embeddings=128, num_hidden_layers=3, **shape)
+    )
+
+
+@pytest.mark.parametrize("architecture", ["eagle", "eagle3"])
+@pytest.mark.parametrize("make", [_gpt2, _opt])
+def test_targets_with_learned_positions_have_heads(make: Callable[[], PreTrainedModel], architecture: str) -> None:
+    """They name their MLP in ways of their own, and share the embedding with the LM head."""
+    torch.manual_seed(0)
+    target = Target(make().double(), toy_tokenizer(), name="toy")
+    facts = target_facts(target)
+    network = head_network(toy_head(facts, architecture=architecture), facts)
+    drafter = NeuralDrafter(network, DraftingConfig(draft_depth=3, draft_width=4))
+    decoder = new_decoder(target, drafter, node_budget=False)
+    drafted, plain = decode(decoder, _requests(0.8)), decode(new_decoder(target), _requests(0.8))
+    assert {name: outcome.tokens for name, outcome in drafted.items()} == {
+        name: outcome.tokens for name, outcome in plain.items()
+    }
+    assert decoder.counters.accepted_nodes > 2
 
 
 def test_keyed_candidates_are_accepted_more_often() -> None:

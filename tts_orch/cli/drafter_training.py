@@ -22,6 +22,7 @@ from tts_orch.training.base_model import read_base_files
 from tts_orch.training.drafters.chosen_vocabulary import chosen_vocabulary
 from tts_orch.training.drafters.curves import draw_training
 from tts_orch.training.drafters.feature_shards import SEQUENCES_A_SHARD
+from tts_orch.training.drafters.head_shape import head_shape
 from tts_orch.training.drafters.head_training import Report
 from tts_orch.training.drafters.member import REPORTS, MixtureParts, OnProgress
 from tts_orch.training.drafters.settings import DrafterTrainingConfig
@@ -68,7 +69,7 @@ def _train(config: DrafterTrainingConfig, parts: MixtureParts, on_progress: OnPr
 def _parts(config: DrafterTrainingConfig, on_progress: OnProgress) -> MixtureParts:
     """Return the texts of every file; each must have some to train on, and there must be some to judge."""
     base = read_base_files(config.engine)
-    chosen_vocabulary(config, base)  # a mistake shows before hours of sampling
+    head_shape(config, base, chosen_vocabulary(config, base))  # a mistake shows before hours of sampling
     parts = []
     for part in config.data:
         on_answered = partial(on_progress, f"answers, {part.file.name}")

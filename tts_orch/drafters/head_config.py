@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Final
 
@@ -16,6 +16,8 @@ LAST_HIDDEN_STATE: Final = (-1,)
 
 _ARCHITECTURES: Final = ("eagle", "eagle3")
 _FEWEST_LAYERS: Final = 7  # for three different ones
+_MLP_WIDTHS: Final = ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size")
+_ACTIVATIONS: Final = ("hidden_act", "hidden_activation", "activation_function", "activation")
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +87,8 @@ class HeadConfig:
     def for_target(cls, text_config: Any, *, architecture: str = "eagle", **settings: Any) -> HeadConfig:
         """Return the configuration of a head as wide as one layer of its target.
 
+        Where the target says nothing of its MLP, that of the head is four times as wide as a state, as is usual.
+
         Args:
             text_config: the target's, of transformers.
             architecture: of the head; `eagle3` reads hidden states of three layers.
@@ -94,7 +98,7 @@ class HeadConfig:
         n_heads = text_config.num_attention_heads
         values = {
             "hidden_size": text_config.hidden_size,
-            "intermediate_size": text_config.intermediate_size,
+            "intermediate_size": _first(text_config, _MLP_WIDTHS) or 4 * text_config.hidden_size,
             "num_attention_heads": n_heads,
             "num_key_value_heads": getattr(text_config, "num_key_value_heads", None) or n_heads,
             "head_dim": getattr(text_config, "head_dim", None) or text_config.hidden_size // n_heads,
@@ -102,7 +106,7 @@ class HeadConfig:
             "architecture": architecture,
             "rms_norm_eps": getattr(text_config, "rms_norm_eps", 1e-6),
             "rope_theta": rope.get("rope_theta") or getattr(text_config, "rope_theta", None) or 10_000.0,
-            "hidden_act": getattr(text_config, "hidden_act", None) or text_config.hidden_activation,
+            "hidden_act": _first(text_config, _ACTIVATIONS) or "silu",
             "max_context": context_limit(text_config),
         }
         if architecture == "eagle3" and "feature_layers" not in settings:
@@ -140,6 +144,11 @@ class HeadConfig:
             raise ConfigError(
                 f"{place}: not the configuration of a draft head ({error}); train or fetch it again"
             ) from None
+
+
+def _first(text_config: Any, names: Sequence[str]) -> Any:
+    """Return what a configuration says under the first of the names that architectures have for it; None if nothing."""
+    return next((value for name in names if (value := getattr(text_config, name, None)) is not None), None)
 
 
 def low_middle_high(n_layers: int) -> tuple[int, ...]:

@@ -9,11 +9,9 @@ from dataclasses import replace
 from typing import Any, Final, TypeAlias
 
 import torch
-from transformers import AutoConfig
 
 from tts_orch.atomic_file import write_atomically
 from tts_orch.drafters.checkpoint import save_head
-from tts_orch.drafters.head_config import HeadConfig
 from tts_orch.engine.model_files import tokenizer_id
 from tts_orch.engine.threads import set_threads
 from tts_orch.json_lines import json_line
@@ -21,6 +19,7 @@ from tts_orch.training.base_model import BaseFiles, read_base_files
 from tts_orch.training.drafters.chosen_vocabulary import chosen_vocabulary
 from tts_orch.training.drafters.feature_shards import features_key, write_missing
 from tts_orch.training.drafters.first_weights import first_head
+from tts_orch.training.drafters.head_shape import head_shape
 from tts_orch.training.drafters.head_training import HeadTraining, Report, Team
 from tts_orch.training.drafters.settings import DrafterTrainingConfig
 from tts_orch.training.drafters.target_ends import target_ends
@@ -62,11 +61,7 @@ def train_member(config: DrafterTrainingConfig, parts: MixtureParts, team: Team,
     )  # norms under autocast, right all the same
     files = read_base_files(config.engine)
     vocabulary = chosen_vocabulary(config, files)
-    shape = HeadConfig.for_target(
-        AutoConfig.from_pretrained(files.folder).get_text_config(),
-        architecture="eagle3" if config.head.loss == "eagle3" else "eagle",
-        draft_vocab_size=vocabulary and vocabulary.size,
-    )
+    shape = head_shape(config, files, vocabulary)
     training = _training(config, files, parts, shape.feature_layers, vocabulary, team, on_progress)
     head = first_head(shape, vocabulary, training.ends, config.seed)
 
