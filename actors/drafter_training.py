@@ -6,8 +6,9 @@ import json
 import logging
 import shutil
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, wait
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from threading import Thread
@@ -20,7 +21,7 @@ from torch import Tensor
 from tts_orch.actors._remote import SHORT_SPIN
 from tts_orch.actors.cluster import Shares
 from tts_orch.atomic_file import write_atomically
-from tts_orch.errors import ConfigError, OrchestratorError, WorkerLostError, first_line
+from tts_orch.errors import ConfigError, OrchestratorError, RunError, WorkerLostError, first_line
 from tts_orch.training.drafters.member import MixtureParts, OnProgress, train_member
 from tts_orch.training.drafters.settings import DrafterTrainingConfig
 
@@ -49,7 +50,8 @@ def train_on_cluster(
     Raises:
         ConfigError: Ray Train is not installed.
         WorkerLostError: processes died again and again; the same call goes on.
-        OrchestratorError: the training failed.
+        RunError: the training failed; what is not of this package is told with its type.
+        OrchestratorError: otherwise what a process raised.
     """
     train = _ray_train()
     workplace = config.out / "cache" / "ray"
@@ -154,19 +156,44 @@ class _ProcessGroup:
         if self.size == 1:
             return
         joined = torch.cat([tensor.flatten() for tensor in tensors])
-        distributed.all_reduce(joined)
+        with _losses_noticed():
+            distributed.all_reduce(joined)
         for tensor, part in zip(tensors, joined.split([tensor.numel() for tensor in tensors]), strict=True):
             tensor.copy_(part.view_as(tensor))
 
     def wait(self) -> None:
         """Wait until all members have come here."""
         if self.size > 1:
-            distributed.barrier()
+            with _losses_noticed():
+                distributed.barrier()
+
+
+@contextmanager
+def _losses_noticed() -> Iterator[None]:
+    """Say that another member was lost: whoever talks to it knows before Ray does."""
+    try:
+        yield
+    except RuntimeError as error:
+        raise WorkerLostError(f"another process of the training does not answer ({first_line(error)})") from None
 
 
 def _meaning(error: Exception) -> OrchestratorError:
-    """Return what a member raised, or say that one was lost."""
-    failures = getattr(error, "worker_failures", {})
-    ours = [failure for failure in failures.values() if isinstance(failure, OrchestratorError)]
-    said = first_line(next(iter(failures.values()), error))
-    return ours[0] if ours else WorkerLostError(f"the training stopped ({said})")
+    """Return why a training failed: what a member raised, before what that did to the others."""
+    failures = [*getattr(error, "worker_failures", {}).values()] or [getattr(error, "controller_failure", error)]
+    meanings = [_meaning_of_one(failure) for failure in failures]
+    return next((one for one in meanings if not isinstance(one, WorkerLostError)), meanings[0])
+
+
+def _meaning_of_one(failure: Exception) -> OrchestratorError:
+    from ray.train.v2._internal import exceptions as losses  # Ray has no public names for them
+
+    if isinstance(failure, OrchestratorError):
+        return failure
+    if isinstance(failure, (losses.WorkerHealthCheckFailedError, losses.WorkerHealthCheckTimeoutError)):
+        return WorkerLostError(f"worker lost: {first_line(getattr(failure, 'health_check_failure', failure))}")
+    if isinstance(failure, losses.WorkerGroupStartupFailedError):
+        return WorkerLostError(f"worker lost as it began: {first_line(failure)}")
+    return RunError(
+        f"the training failed ({type(failure).__name__}: {first_line(failure)}); see `ray logs`, and once the cause is mended "
+        "the same command goes on from the last report"
+    )

@@ -8,13 +8,16 @@ from pathlib import Path
 
 import pytest
 import torch
+from ray.exceptions import ActorDiedError
+from ray.train import ControllerError, WorkerGroupError
+from ray.train.v2._internal.exceptions import WorkerGroupStartupFailedError, WorkerHealthCheckFailedError
 from torch import Tensor
 
 from tests.head_toys import frozen_toy, new_head, sequence, some_tokens
 from tests.toys import VOCABULARY_SIZE, toy_llama
-from tts_orch.actors.drafter_training import _begun, _follow
+from tts_orch.actors.drafter_training import _begun, _follow, _meaning, _restarted
 from tts_orch.drafters.draft_heads import DraftHead
-from tts_orch.errors import ConfigError, RunError
+from tts_orch.errors import ConfigError, RunError, TargetError, WorkerLostError
 from tts_orch.training.drafters.curves import draw_training
 from tts_orch.training.drafters.feature_shards import write_missing
 from tts_orch.training.drafters.head_training import Alone, HeadTraining, Report, Team
@@ -207,6 +210,45 @@ def test_what_a_training_raises_is_raised_to_who_follows_it(tmp_path: Path) -> N
 
     with pytest.raises(RunError, match="no more"):
         _follow(_begun(fail), tmp_path / "progress.json", lambda *_: None)
+
+
+_DIED = WorkerHealthCheckFailedError("A worker health check failed.", failure=ActorDiedError())
+_NO_ANSWER = WorkerLostError("another process of the training does not answer")
+_NO_MEMORY = torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+
+@pytest.mark.parametrize(
+    ("failure", "kind", "said"),
+    [
+        (
+            WorkerGroupError("", {0: AttributeError("no intermediate_size")}),
+            RunError,
+            "AttributeError: no intermediate",
+        ),
+        (WorkerGroupError("", {0: _NO_MEMORY}), RunError, "OutOfMemoryError: CUDA out of memory"),
+        (WorkerGroupError("", {0: _NO_ANSWER, 1: _NO_MEMORY}), RunError, "CUDA out of memory"),
+        (WorkerGroupError("", {0: _DIED, 1: TargetError("no such target")}), TargetError, "no such target"),
+        (ControllerError(ValueError("no room")), RunError, "ValueError: no room"),
+        (WorkerGroupError("", {0: _NO_ANSWER, 1: _DIED}), WorkerLostError, "does not answer"),
+        (WorkerGroupError("", {1: _DIED}), WorkerLostError, "worker lost: The actor died"),
+        (ControllerError(WorkerGroupStartupFailedError("died")), WorkerLostError, "as it began: died"),
+    ],
+)
+def test_a_training_begins_again_only_where_a_process_was_lost(
+    failure: Exception, kind: type[Exception], said: str
+) -> None:
+    n_times = 0
+
+    def train_once() -> None:
+        nonlocal n_times
+        n_times += 1
+        raise _meaning(failure)
+
+    with pytest.raises(kind, match=said) as caught:
+        _restarted(train_once)
+    assert type(caught.value) is kind
+    assert "\n" not in str(caught.value)
+    assert n_times == (3 if kind is WorkerLostError else 1)
 
 
 def test_a_training_that_diverges_says_so(target: FrozenTarget, tmp_path: Path) -> None:
