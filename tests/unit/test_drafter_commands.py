@@ -9,9 +9,10 @@ from pathlib import Path
 
 import pytest
 import torch
+from transformers import OPTConfig, OPTForCausalLM
 
 from tests.head_toys import new_head, some_tokens
-from tests.toys import save_toy
+from tests.toys import VOCABULARY_SIZE, save_toy
 from tts_orch.cli import execute
 from tts_orch.drafters.checkpoint import read_head, save_head
 from tts_orch.errors import ConfigError
@@ -33,6 +34,29 @@ def test_an_average_has_the_mean_of_the_weights(tmp_path: Path, capsys: pytest.C
     save_head(tmp_path / "b", heads[1])
     with pytest.raises(ConfigError, match="another target"):
         averaged_head([tmp_path / "a", tmp_path / "b"])
+
+
+def test_an_average_never_takes_the_place_of_a_trained_head(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for seed, name in enumerate("abc"):
+        Path(name).mkdir()
+        save_head(Path(name), new_head(seed))
+    for arguments, message in (
+        (["a", "b", "--out", "./a/"], "--out: a is the folder of one of the heads; give another one"),
+        (["a", "b", "--out", "c"], "--out: c has a drafter in it that is no average; give another folder"),
+        (["a", "--out", "mean"], "heads: a alone has no average"),
+        (["a", "./a", "--out", "mean"], "heads: a alone has no average"),
+    ):
+        assert execute(["drafter", "average", *arguments]) == 2
+        (line,) = capsys.readouterr().err.strip().splitlines()
+        assert message in line
+    assert not Path("mean").exists()
+    for seed, name in enumerate("ac"):
+        assert torch.equal(read_head(Path(name)).fc.weight, new_head(2 * seed).fc.weight)
+    for pair in (["a", "b"], ["a", "c"]):  # averages may be made anew
+        assert execute(["drafter", "average", *pair, "--out", "mean"]) == 0
 
 
 @pytest.mark.parametrize("architecture", ["eagle", "eagle3"])
@@ -87,6 +111,31 @@ def test_a_mistake_is_one_line(
     assert execute(["drafter", "train", *arguments]) == 2
     (line,) = capsys.readouterr().err.strip().splitlines()
     assert message in line
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["toy", "x.jsonl"]
+
+
+def test_a_mistake_leaves_what_was_there(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    kept = tmp_path / "out/cache/answers-1"
+    kept.mkdir(parents=True)
+    save_toy(tmp_path / "toy")
+    arguments = ["--data", "nowhere.jsonl", "--target", str(tmp_path / "toy"), "--out", str(tmp_path / "out")]
+    assert execute(["drafter", "train", *arguments, "--cache", str(tmp_path / "shared")]) == 2
+    assert "nowhere.jsonl: No such file" in capsys.readouterr().err
+    assert kept.is_dir()
+    assert not (tmp_path / "shared").exists()
+
+
+def test_a_target_that_can_have_no_head_is_refused_before_the_texts_are_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shape = {"hidden_size": 32, "word_embed_proj_dim": 16, "ffn_dim": 48, "num_attention_heads": 4}
+    config = OPTConfig(vocab_size=VOCABULARY_SIZE, max_position_embeddings=64, num_hidden_layers=2, **shape)
+    save_toy(tmp_path / "opt", OPTForCausalLM(config))
+    capsys.readouterr()
+    arguments = ["--data", "nowhere.jsonl", "--target", str(tmp_path / "opt"), "--out", str(tmp_path / "out")]
+    assert execute(["drafter", "train", *arguments]) == 2
+    (line,) = capsys.readouterr().err.strip().splitlines()
+    assert "opt: its embeddings are 16 wide, its hidden states 32" in line
 
 
 def test_missing_plots_are_noticed_before_a_training(

@@ -122,14 +122,6 @@ def average(heads: tuple[Path, ...], out: Path) -> None:
 
     Heads of different domains lose most of what they know by it; it is here to be compared with.
     """  # noqa: D301
-    from tts_orch.drafters.checkpoint import save_head
-    from tts_orch.run_folder import unusable
-    from tts_orch.training.drafters.averaging import averaged_head
+    from tts_orch.cli.drafter_averaging import average_heads  # loaded late: --help must not wait for it
 
-    head = averaged_head(heads)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise unusable(out, error) from None
-    save_head(out, head)
-    click.echo(f"written: {out}, the mean of {len(heads)} heads")
+    average_heads(heads, out)
