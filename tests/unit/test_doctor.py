@@ -22,6 +22,7 @@ from tts_orch.doctor.installation import check_installation
 from tts_orch.doctor.store import check_store
 from tts_orch.doctor.target import check_target
 from tts_orch.drafters.head_config import HeadConfig
+from tts_orch.engine.model_files import weights_id
 from tts_orch.errors import ClusterError, StoreError, TargetError
 
 
@@ -168,7 +169,7 @@ def test_what_is_fetched_later_is_a_warning(target: str, monkeypatch: pytest.Mon
 # ---- trained drafters
 
 
-def head(folder: Path, **sizes: int) -> Path:
+def head(folder: Path, **sizes: int | str) -> Path:
     model(folder, "model.safetensors")
     shape = HeadConfig(8, 16, 2, 1, 4, vocab_size=64)
     (folder / "config.json").write_text(json.dumps({**shape.to_json(), **sizes}))
@@ -183,6 +184,18 @@ def test_a_trained_drafter_says_what_it_is(tmp_path: Path) -> None:
     assert (first.state, first.check, second.state) == ("ok", "drafter math", "ok")
     assert first.text.startswith("eagle, 0.0 MiB of weights in")
     assert [finding.state for finding in check_drafters(drafters, "not/fetched")] == ["ok", "ok"]
+
+
+def test_a_head_of_other_weights_is_refused(tmp_path: Path) -> None:
+    target = model(tmp_path / "target", "config.json", "model.safetensors")
+    (target / "config.json").write_text('{"hidden_size": 8, "vocab_size": 64}')
+    drafters = {"math": head(tmp_path / "math", target_weights_id=weights_id(target))}
+    assert [finding.state for finding in check_drafters(drafters, str(target))] == ["ok"]
+    (target / "model.safetensors").write_text("trained on")
+    (bad,) = check_drafters(drafters, str(target))
+    assert bad.state == "failure"
+    assert re.search(r"math/config\.json: trained for other weights than those of .*target; give a head", bad.text)
+    assert [finding.state for finding in check_drafters(drafters, "not/fetched")] == ["ok"]
 
 
 @pytest.mark.parametrize(

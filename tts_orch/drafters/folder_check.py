@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from tts_orch.drafters.head_config import HeadConfig
-from tts_orch.engine.model_files import folder_here
+from tts_orch.engine.model_files import folder_here, weights_id
 from tts_orch.errors import ConfigError
 
 __all__ = ["check_drafter"]
@@ -34,7 +34,7 @@ def check_drafter(name: str, folder: Path, target: str) -> str:
     if not weights:
         raise ConfigError(f"drafters: {name}: no weights in {folder}; train it again, or give another folder")
     if "architecture" in values:
-        _check_sizes(place, HeadConfig.from_json(values, str(place)), target)
+        _check_target(place, HeadConfig.from_json(values, str(place)), target)
     kind = next((values[name] for name in _KIND if name in values), "unknown")
     size = sum(file.stat().st_size for file in weights) / 2**20
     return f"{kind}, {size:.1f} MiB of weights in {folder}{_memory(values)}"
@@ -52,13 +52,19 @@ def _memory(values: Mapping[str, Any]) -> str:
     )
 
 
-def _check_sizes(place: Path, head: HeadConfig, target: str) -> None:
+def _check_target(place: Path, head: HeadConfig, target: str) -> None:
     folder = folder_here(target)
-    values = _read(folder / "config.json") if folder else {}
+    if folder is None:
+        return
+    values = _read(folder / "config.json")
     wanted = values.get("text_config", values)
     for name, size in (("hidden_size", head.feature_size), ("vocab_size", head.vocab_size)):
         if wanted.get(name) not in (None, size):
             raise ConfigError(f"{place}: {name} is {size}, but {wanted[name]} in {target}; give a head trained for it")
+    if head.target_weights_id and head.target_weights_id != weights_id(
+        folder
+    ):  # of files that a run would read as well
+        raise ConfigError(f"{place}: trained for other weights than those of {target}; give a head trained for them")
 
 
 def _read(place: Path) -> dict[str, Any]:
