@@ -18,6 +18,7 @@ from tts_orch.placement_config import PlacementConfig
 
 __all__ = ["Cluster", "Shares", "cpus_each", "shares_of"]
 
+_START_WAIT: Final = "RAY_raylet_start_wait_time_s"  # Ray's own variable
 _OBJECT_STORE_BYTES: Final = 128 * 2**20  # tokens and settings only; Ray's smallest is 75 MiB
 
 
@@ -161,7 +162,8 @@ def _check_gpus(nodes: Sequence[Node], shares: Shares) -> None:
 def _unreachable(address: str | None, error: Exception) -> str:
     if not address:
         return (
-            f"a local Ray cannot be started: {first_line(error)}; on a busy machine it gives up after 30 s: try again"
+            f"a local Ray cannot be started: {first_line(error)}; it gives up after {os.environ.get(_START_WAIT, '30')} s, on a "
+            f"busy machine set {_START_WAIT} to more"
         )
     return (
         f"the Ray cluster at {address!r} cannot be reached: {first_line(error)}; see `ray status`, and RAY_AUTH_MODE if it "

@@ -110,6 +110,10 @@ def test_whatever_ray_raises_at_its_start_is_a_line(
         raise Exception("The node timed out.\nThis could happen")  # as bare as Ray's own
 
     monkeypatch.setattr(ray, "init", init)
+    monkeypatch.setenv("RAY_raylet_start_wait_time_s", "77")
     with pytest.raises(ClusterError, match=f"{said}: The node timed out") as caught:
         Cluster(address)
     assert "\n" not in str(caught.value)
+    assert ("gives up after 77 s, on a busy machine set RAY_raylet_start_wait_time_s" in str(caught.value)) != bool(
+        address
+    )
