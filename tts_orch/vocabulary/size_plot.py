@@ -67,6 +67,10 @@ def _sizes(vocab_size: int) -> Any:
 def _draw_speeds(axes: Any, tokens_per_second: Mapping[int, float]) -> None:
     speeds = axes.twinx()
     speeds.plot(
-        tokens_per_second.keys(), tokens_per_second.values(), "o-", color="tab:purple", label="tokens a second, measured"
+        tokens_per_second.keys(),
+        tokens_per_second.values(),
+        "o-",
+        color="tab:purple",
+        label="tokens a second, measured",
     )
     speeds.set(ylabel="tokens a second", ylim=(0, 1.1 * max(tokens_per_second.values())))
