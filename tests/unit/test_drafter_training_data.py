@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import islice
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pytest
 import torch
@@ -25,7 +25,7 @@ from tts_orch.training.base_model import BaseFiles
 from tts_orch.training.drafters.batches import assemble, batches_by_length, plan_steps
 from tts_orch.training.drafters.feature_shards import FeatureShard, features_key, write_missing
 from tts_orch.training.drafters.given_answers import Encoding, given_sequences, read_given_answers
-from tts_orch.training.drafters.settings import DrafterTrainingConfig
+from tts_orch.training.drafters.settings import DrafterTrainingConfig, DraftHeadSettings
 from tts_orch.training.drafters.target_laws import FrozenTarget
 from tts_orch.training.drafters.training_sequences import choose_sequences, n_training_tokens
 from tts_orch.training.drafters.training_texts import TrainingTexts, texts_of
@@ -253,3 +253,12 @@ def test_a_batch_pairs_features_with_the_next_token(target: FrozenTarget, tmp_pa
             assert torch.equal(batch.features[text, place], one.features[position - 1])
             assert torch.equal(batch.states[row], one.features[position])
     assert next(rows, None) is None
+
+
+@pytest.mark.parametrize(("loss", "n_passes"), [("eagle2", 1), ("hass", 3), ("eagle3", 5)])
+def test_passes_are_those_of_the_loss_unless_they_are_given(loss: Any, n_passes: int) -> None:
+    settings = DraftHeadSettings(loss=loss)
+    assert settings.n_passes == settings.in_use.get("passes", 1) == n_passes
+    if loss != "eagle2":
+        assert DraftHeadSettings(loss=loss, passes=2).n_passes == 2
+        assert DraftHeadSettings(loss=loss, passes=n_passes).in_use == settings.in_use

@@ -14,6 +14,7 @@ from tts_orch.settings import Settings
 __all__ = ["DataPart", "DraftHeadSettings", "DrafterTrainingConfig"]
 
 
+_PASSES: Final = {"eagle2": 1, "hass": 3, "eagle3": 5}
 _OF_LOSSES: Final = {
     "passes": ("hass", "eagle3"),
     "step_decay": ("eagle3",),
@@ -49,8 +50,9 @@ class DraftHeadSettings(Settings):
     """eagle2: one pass over the target's features. hass: several passes, each over the features that the one before predicted,
     and distillation of the target's ten most probable tokens. eagle3: a head of another architecture, that reads three hidden
     states and has an LM head of its own, in several passes over its own states."""
-    passes: int = Field(3, ge=1, le=8)
-    """hass, eagle3: aligned passes over every text."""
+    passes: int | None = Field(None, ge=1, le=8)
+    """hass, eagle3: aligned passes over every text; None is 3 for hass, and for eagle3 5, as deep as trees are drafted by default:
+    it never sees its own states of deeper tokens."""
     step_decay: float = Field(0.8, gt=0, le=1)
     """eagle3: weight of a pass, as a share of the one's before."""
     feature_weight: float = Field(1.0, ge=0, allow_inf_nan=False)
@@ -75,7 +77,7 @@ class DraftHeadSettings(Settings):
     """Passes over the data, where token_passes does not say how long to train."""
     token_passes: int | None = Field(None, ge=1)
     """Answer tokens to learn from before the training ends, a token counted once for every time that it is read: three times a
-    text with three passes of hass or eagle3. So heads of different losses and mixtures are trained for the same effort."""
+    text with three passes of hass. So heads of different losses and mixtures are trained for the same effort."""
     report_every: int = Field(50, ge=1)
     """Steps between reports, each with a judgement on held-out texts and a checkpoint."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
@@ -90,12 +92,13 @@ class DraftHeadSettings(Settings):
     @property
     def n_passes(self) -> int:
         """How often a step reads its texts."""
-        return 1 if self.loss == "eagle2" else self.passes
+        return _PASSES[self.loss] if self.passes is None else self.passes
 
     @property
     def in_use(self) -> dict[str, Any]:
         """The settings that mean something to the loss, by name."""
-        return self.model_dump(exclude=self._unused)
+        settings = self.model_dump(exclude=self._unused)
+        return settings | ({"passes": self.n_passes} if "passes" in settings else {})
 
     @property
     def _unused(self) -> set[str]:
