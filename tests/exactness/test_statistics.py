@@ -15,7 +15,9 @@ from tests.exactness.drafters import CheckingDrafter, OracleDrafter
 from tests.exactness.reference import Outcome
 from tests.exactness.stand_drafter import new_stand
 from tests.toys import EOS_ID, toy_llama
+from tts_orch.engine.decoder import Decoder
 from tts_orch.policies.drafting.context_delta import KEPT, ORDERS, PROBABILITY_ONE
+from tts_orch.policies.drafting.draft_tree import Drafter
 from tts_orch.policies.drafting.law_rows import TEXT_SHARE
 from tts_orch.policies.drafting.ngram_entries import LEAST_SHARE
 from tts_orch.policies.drafting.ngram_kernels import SUMS, context_key, entry_span, find_entry
@@ -25,6 +27,11 @@ _LAW = SamplingParams(temperature=0.8, max_new_tokens=24, logit_bias=((EOS_ID, -
 
 Positions = Counter[tuple[int, ...]]
 """Laws learned, by the tokens they come after."""
+
+
+def _new_decoder(drafter: Drafter, **settings: int) -> Decoder:
+    """Return one whose drafter always learns: with a node budget that may rest, on a busy machine."""
+    return new_decoder(toy_target(), drafter, node_budget=False, **settings)
 
 
 def _learned(drafter: CheckingDrafter) -> Positions:
@@ -75,7 +82,7 @@ def test_every_position_counts_once(length: int, chunk: int, prompt_laws: bool) 
     requests = _requests(length, n=3)
     drafter = _oracle(requests)
     drafter.learns_prompt_laws = prompt_laws
-    outcomes = decode(new_decoder(toy_target(), drafter, prefill_chunk=chunk), requests)
+    outcomes = decode(_new_decoder(drafter, prefill_chunk=chunk), requests)
     assert _learned(drafter) == _verified(requests, outcomes)
 
 
@@ -87,7 +94,7 @@ def test_preemption_counts_nothing_twice() -> None:
         replace(younger, law=replace(_LAW, max_new_tokens=200)),
     ]
     drafter = _oracle(requests, block=1)
-    decoder = new_decoder(toy_target(), drafter, n_pages=7)
+    decoder = _new_decoder(drafter, n_pages=7)
     outcomes = decode(decoder, requests)
     assert decoder.statistics()["preemptions"] == 1
     assert decoder.counters.prefill_tokens > 29 + 59, "nothing had to be computed again"
@@ -97,14 +104,14 @@ def test_preemption_counts_nothing_twice() -> None:
 def test_positions_received_before_a_resume_are_somebody_elses() -> None:
     requests = _requests(20, n=2)
     first, second = _oracle(requests), _oracle(requests)
-    decoder = new_decoder(toy_target(), first)
+    decoder = _new_decoder(first)
     outcomes = {one.candidate_id: Outcome() for one in requests}
     for one in requests:
         decoder.submit(one)
     while len(outcomes[requests[0].candidate_id].tokens) < 9:
         take(decoder.step(), outcomes, {one.candidate_id: 20 for one in requests})
     later = [resumed(one, outcomes[one.candidate_id]) for one in requests]
-    for name, outcome in decode(new_decoder(toy_target(), second), later).items():
+    for name, outcome in decode(_new_decoder(second), later).items():
         outcomes[name].tokens += outcome.tokens
     assert _learned(first) + _learned(second) == _verified(requests, outcomes)
 
@@ -117,7 +124,7 @@ def test_forks_of_one_prompt_teach_their_own_tokens(prompt_laws: bool) -> None:
     )
     drafter = CheckingDrafter()
     drafter.learns_prompt_laws = prompt_laws
-    decoder = new_decoder(toy_target(), drafter)
+    decoder = _new_decoder(drafter)
     decode(decoder, [first])
     outcomes = decode(decoder, [second])
     tokens = (*second.token_ids.tolist(), *outcomes["fork-5"].tokens)
@@ -130,7 +137,7 @@ def test_forks_of_one_prompt_teach_their_own_tokens(prompt_laws: bool) -> None:
 def test_each_scope_learns_its_prompts() -> None:
     """The second scope finds the keys of the prompt computed; what it recomputes of the laws it may learn, but once."""
     drafter = CheckingDrafter()
-    decoder = new_decoder(toy_target(), drafter)
+    decoder = _new_decoder(drafter)
     requests = _requests(20, 2, "first") + _requests(20, 2, "second")
     outcomes = decode(decoder, requests)
     learned, wanted = _learned(drafter), _verified(requests, outcomes)
@@ -143,7 +150,7 @@ def test_each_scope_learns_its_prompts() -> None:
 def test_each_scope_learns_the_text_of_its_prompts() -> None:
     drafter = CheckingDrafter()
     drafter.learns_prompt_laws = False
-    decoder = new_decoder(toy_target(), drafter)
+    decoder = _new_decoder(drafter)
     requests = _requests(20, 2, "first") + _requests(20, 2, "second")
     outcomes = decode(decoder, requests)
     learned = _learned(drafter)
@@ -156,7 +163,7 @@ def test_text_costs_no_row_of_the_head() -> None:
     for prompt_laws in (True, False):
         drafter = CheckingDrafter()
         drafter.learns_prompt_laws = prompt_laws
-        decoder = new_decoder(toy_target(), drafter)
+        decoder = _new_decoder(drafter)
         decoder.submit(_requests(20, 1)[0])
         (plan,) = [decoder._admission.admit(), decoder._plan()][1]
         assert plan.entry.first_logit == (0 if prompt_laws else 19)
@@ -165,14 +172,14 @@ def test_text_costs_no_row_of_the_head() -> None:
 def test_plain_requests_teach_nothing() -> None:
     drafter = CheckingDrafter()
     requests = [replace(_requests(20, 2)[0], use_drafts=False)]
-    decode(new_decoder(toy_target(), drafter), requests)
+    decode(_new_decoder(drafter), requests)
     assert not drafter.told
 
 
 def test_a_cancelled_trajectory_keeps_what_it_taught() -> None:
     requests = _requests(20, n=2)
     drafter = CheckingDrafter()
-    decoder = new_decoder(toy_target(), drafter)
+    decoder = _new_decoder(drafter)
     victim = requests[0].candidate_id
     outcomes = decode(decoder, requests, before_step=lambda step: decoder.cancel(victim) if step == 6 else None)
     assert len(outcomes[victim].tokens) == 5
@@ -182,7 +189,7 @@ def test_a_cancelled_trajectory_keeps_what_it_taught() -> None:
 
 def test_closing_a_scope_reaches_the_drafter() -> None:
     drafter = CheckingDrafter()
-    decoder = new_decoder(toy_target(), drafter)
+    decoder = _new_decoder(drafter)
     decode(decoder, _requests(20, 1))
     decoder.close_scope("scope")
     assert drafter.closed_scopes == ["scope"]
@@ -202,7 +209,7 @@ def test_table_holds_the_sum_of_the_laws_after_every_context(prefill: str) -> No
     """STAND's table after known commits: counts are exact, sums are those of the stock model's laws up to rounding."""
     requests = _requests(30, n=3)
     drafter = new_stand(update_from_rejected=False, update_from_prefill=prefill)
-    decoder = new_decoder(toy_target(), drafter)
+    decoder = _new_decoder(drafter)
     outcomes = decode(decoder, requests)
     counts: Counter[int] = Counter()
     mass: Counter[int] = Counter()
