@@ -32,9 +32,9 @@ class Assignment:
         self._n_steps = n_steps
         self._sums = RoutingReport()
 
-    def add(self, report: RoutingReport) -> None:
-        """Take a worker's report of what came since its last one."""
-        self._sums = self._sums + report
+    def learn(self, sums: RoutingReport) -> None:
+        """Take all that was reported so far, in place of what was known."""
+        self._sums = sums
 
     def assign(self, problem_id: str, domain: str, drafters: Sequence[str]) -> str:
         """Return the drafter of a new problem, empty for none: all are to be compared.

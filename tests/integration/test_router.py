@@ -1,4 +1,4 @@
-"""The router learns from what verifiers report, and assigns drafters to problems; without it nobody waits."""
+"""The router learns from what verifiers report, and assigns drafters to problems; lost, it is replaced, and nobody waits."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def report(**accepted: int) -> RoutingReport:
     return RoutingReport({("math", name): MemberTally(steps=100, accepted=n) for name, n in accepted.items()})
 
 
-def test_problems_are_assigned_by_reports_and_never_wait(
+def test_problems_are_assigned_by_reports_whatever_becomes_of_the_router(
     ray_session: None, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr(router, "_COLLECT_EVERY_S", 0.05)
+    monkeypatch.setattr(router, "_TELL_EVERY_S", 0.05)
     reports = [report(chat=10, copies=30), report(chat=90, copies=40), RoutingReport()]
     collected: list[int] = []
 
@@ -49,11 +49,12 @@ def test_problems_are_assigned_by_reports_and_never_wait(
     while len(collected) < 2:
         time.sleep(0.01)
     assert loop.run(assigned()) == {"chat", ""}  # a few are left to compare drafters
-    assert client._router is not None
-    client._router.kill()
-    started = time.monotonic()
-    while loop.run(assigned()) != {""}:  # what is killed may answer for a moment
-        assert time.monotonic() - started < 10
+    lost = client._router
+    assert lost is not None
+    lost.kill()
+    while client._router in (lost, None):  # what is killed may answer for a moment
+        assert loop.run(assigned()) <= {"chat", ""}
+    assert loop.run(assigned()) == {"chat", ""}  # what was reported is reported once
     assert [record.levelname for record in caplog.records] == ["WARNING"]
     loop.run(client.close())
     loop.close()
