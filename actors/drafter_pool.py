@@ -7,16 +7,22 @@ from concurrent.futures import Future
 from pathlib import Path
 from typing import TypeAlias
 
+import ray
+
 from tts_orch.actors._remote import SHORT_SPIN, Remote, remote
+from tts_orch.actors.folder_shipping import ShippedFolder
 from tts_orch.config import EngineConfig
 from tts_orch.drafters.pool_host import PoolHost
 from tts_orch.drafters.pool_messages import MemberFacts, PoolReply, PoolRequest
+from tts_orch.engine.model_options import device_named
 from tts_orch.policies.drafting.draft_tree import Drafter
 
-__all__ = ["DrafterLoader", "DrafterPool", "DrafterPoolCore", "LoaderFactory", "RayPoolTransport"]
+__all__ = ["DrafterFolder", "DrafterLoader", "DrafterPool", "DrafterPoolCore", "LoaderFactory", "RayPoolTransport"]
 
 DrafterLoader: TypeAlias = Callable[[Path], Drafter]
 """Loads a trained drafter from its folder."""
+DrafterFolder: TypeAlias = Path | ShippedFolder
+"""A folder that is where the pool is, or is fetched from the driver's machine."""
 LoaderFactory: TypeAlias = Callable[[EngineConfig], DrafterLoader]
 """Reads what trained drafters share with their target, and returns what loads them."""
 
@@ -34,20 +40,30 @@ class DrafterPoolCore:
         self._make_loader = make_loader
         self._host = PoolHost({})
 
-    def load(self, folders: Mapping[str, Path]) -> dict[str, MemberFacts]:
+    def load(self, folders: Mapping[str, DrafterFolder], target: ShippedFolder | None = None) -> dict[str, MemberFacts]:
         """Load drafters by name; called once, before any other is put.
+
+        Args:
+            folders: of the drafters.
+            target: the target's files, None where this node finds them by itself.
 
         Raises:
             UserError: the target or a drafter cannot be found or read, or they do not fit together.
+            WorkerLostError: the driver's node is gone.
         """
-        self._load = self._make_loader(self._config)
+        there = {"target": str(target.fetch())} if target else {}
+        self._load = self._make_loader(self._config.model_copy(update=there))
         for name, folder in folders.items():
-            self._host.put(name, self._load(folder))
+            self._host.put(name, self._load(_here(folder)))
         return self._host.describe()
 
-    def put(self, name: str, folder: Path) -> MemberFacts:
+    def place(self) -> str:
+        """Say where it drafts."""
+        return f"node {ray.util.get_node_ip_address()}, {device_named(self._config.device).type}"
+
+    def put(self, name: str, folder: DrafterFolder) -> MemberFacts:
         """Add a drafter, or replace the one of that name, while others draft; raises as `load` does."""
-        self._host.put(name, self._load(folder))
+        self._host.put(name, self._load(_here(folder)))
         return self._host.describe()[name]
 
     def remove(self, name: str) -> None:
@@ -60,6 +76,10 @@ class DrafterPoolCore:
 
     def ping(self) -> None:
         """Answer; runs in the health group."""
+
+
+def _here(folder: DrafterFolder) -> Path:
+    return folder.fetch() if isinstance(folder, ShippedFolder) else folder
 
 
 DrafterPool = remote(DrafterPoolCore, is_beside_driver=True, max_concurrency=32, runtime_env={"env_vars": SHORT_SPIN})

@@ -14,11 +14,13 @@ from tts_orch.actors._event_loop import EventLoopThread
 from tts_orch.actors._ray_verifier import RayVerifier
 from tts_orch.actors.engine_loading import EngineFactory
 from tts_orch.actors.folder_shipping import ship_folders
-from tts_orch.actors.pool_keeper import PoolKeeper, place_of_pool
+from tts_orch.actors.pool_keeper import PoolKeeper
+from tts_orch.actors.pool_place import place_of_pool
 from tts_orch.config import DraftingConfig, EngineConfig
 from tts_orch.drafters.loading import pool_loader
 from tts_orch.drafters.pool_link import PoolLink
 from tts_orch.errors import ConfigError
+from tts_orch.placement_config import PlacementConfig
 
 __all__ = ["LiveDrafters"]
 
@@ -34,7 +36,7 @@ class LiveDrafters:
         config: drafters to begin with, and where they are: on the verifiers, or in a pool, which is started.
         loop: runs the orchestrator.
         n_verifiers: that are to have their places beside a pool.
-        gpus_each: of a GPU, for each of them.
+        placement: what the user says of these places.
         opened: gets what ends what is opened here.
 
     Raises:
@@ -44,7 +46,12 @@ class LiveDrafters:
     """
 
     def __init__(
-        self, config: EngineConfig, loop: EventLoopThread, n_verifiers: int, gpus_each: float, opened: ExitStack
+        self,
+        config: EngineConfig,
+        loop: EventLoopThread,
+        n_verifiers: int,
+        placement: PlacementConfig,
+        opened: ExitStack,
     ) -> None:
         self._members = list(config.members)
         self._trained = set(config.drafters)
@@ -53,7 +60,7 @@ class LiveDrafters:
         self._keeper: PoolKeeper | None = None
         self._pool: PoolLink | None = None
         if config.drafter_placement == "pooled":
-            self._keeper = keeper = PoolKeeper(*place_of_pool(config, n_verifiers, gpus_each), pool_loader)
+            self._keeper = keeper = PoolKeeper(place_of_pool(config, n_verifiers, placement), pool_loader)
             opened.callback(lambda: loop.run(keeper.close()))
             self._pool = loop.run(keeper.start())
         self._changing = asyncio.Lock()

@@ -16,7 +16,7 @@ from tts_orch.engine.model_files import locate
 from tts_orch.errors import ConfigError
 from tts_orch.store.base import StatisticsLog
 
-__all__ = ["ShippingFactory", "ship_models"]
+__all__ = ["ShippingFactory", "ship_models", "target_folder"]
 
 _TARGET: Final = "the target"
 
@@ -68,7 +68,7 @@ async def ship_models(
         TargetError: there is no such target, or a file cannot be read.
         PlacementError: the actor that reads the files found no place.
     """
-    target = {_TARGET: await asyncio.to_thread(_folder_of, config.target)} if ships_target else {}
+    target = {_TARGET: await asyncio.to_thread(target_folder, config.target)} if ships_target else {}
     are_loaded_there = ships_drafters and config.drafter_placement == "colocated"
     drafters = {name: f"drafter {name}" for name in config.drafters if are_loaded_there}
     folders = target | {what: config.drafters[name] for name, what in drafters.items()}
@@ -78,7 +78,13 @@ async def ship_models(
     return ShippingFactory(sent.get(_TARGET), {name: sent[what] for name, what in drafters.items()}, make_engine)
 
 
-def _folder_of(target: str) -> Path:
+def target_folder(target: str) -> Path:
+    """Return the folder of a target that is to be sent.
+
+    Raises:
+        ConfigError: it is a hub id.
+        TargetError: there is no such target.
+    """
     folder = locate(target)
     if not isinstance(folder, Path):
         raise ConfigError(

@@ -6,18 +6,21 @@ import asyncio
 import logging
 import uuid
 from collections.abc import Callable, Mapping
+from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
-from tts_orch.actors._cluster_nodes import current_node, read_nodes
 from tts_orch.actors._remote import Remote
-from tts_orch.actors.drafter_pool import DrafterPool, DrafterPoolCore, LoaderFactory, RayPoolTransport
-from tts_orch.config import EngineConfig
+from tts_orch.actors.drafter_pool import DrafterFolder, DrafterPool, DrafterPoolCore, LoaderFactory, RayPoolTransport
+from tts_orch.actors.folder_shipping import ShippedFolder, ship_folders
+from tts_orch.actors.model_shipping import target_folder
+from tts_orch.actors.pool_place import PoolPlace
 from tts_orch.drafters.pool_link import PoolLink
 from tts_orch.drafters.pool_messages import MemberFacts
 from tts_orch.errors import ClusterError, WorkerLostError, first_line
 
-__all__ = ["PoolKeeper", "place_of_pool"]
+__all__ = ["PoolKeeper"]
 
 logger = logging.getLogger(__name__)
 
@@ -32,34 +35,21 @@ _PING_WITHIN_S: Final = 30.0
 _LONGEST_PAUSE_S: Final = 60.0
 
 
-def place_of_pool(config: EngineConfig, n_verifiers: int, gpus_each: float) -> tuple[EngineConfig, dict[str, float]]:
-    """Return a pool's settings and what it asks Ray for.
-
-    It gets a GPU of the driver's node where verifiers leave one; CPUs it shares with the verifiers, which wait for it or have
-    GPUs. What it computes need not be bit-stable: drafts change no token.
-    """
-    here = next((node for node in read_nodes() if node.id == current_node()), None)
-    gpus = here.total.get("GPU", 0) if here is not None and config.device != "cpu" else 0
-    config = config.model_copy(update={"numerics": "fast"})
-    if gpus >= gpus_each * (n_verifiers + 1):
-        return config, {"num_cpus": 0, "num_gpus": gpus_each}
-    return config.model_copy(update={"device": "cpu"}), {"num_cpus": 0}
-
-
 class PoolKeeper:
     """Keeps one pool at work; all methods belong to one event loop.
 
     Args:
-        config: settings of the target and of drafting; `drafters` are those to begin with.
-        resources: what the pool asks Ray for.
+        place: where it lives.
         make_loader: gives what loads drafters, in the pool.
     """
 
-    def __init__(self, config: EngineConfig, resources: Mapping[str, float], make_loader: LoaderFactory) -> None:
-        self._config = config
+    def __init__(self, place: PoolPlace, make_loader: LoaderFactory) -> None:
+        self._place = place
         self._make_loader = make_loader
-        self._resources = resources
-        self._folders = dict(config.drafters)
+        self._folders = dict(place.config.drafters)
+        self._sent: dict[str, DrafterFolder] = {}
+        self._target: ShippedFolder | None = None
+        self._opened = ExitStack()
         self._name = f"drafter-pool-{uuid.uuid4().hex}"
         self._actor: Remote[DrafterPoolCore] | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -72,6 +62,10 @@ class PoolKeeper:
             ClusterError: the pool found no place, or did not load, in time.
             WorkerLostError: it died while loading.
         """
+        self._sent.update(await self._sendable(self._folders))
+        if self._place.ships_target:
+            folder = await asyncio.to_thread(target_folder, self._place.config.target)
+            self._target = (await ship_folders({"the target": folder}, self._opened))["the target"]
         facts = await self._hire()
         self._watching = asyncio.ensure_future(self._watch())
         return PoolLink(RayPoolTransport(self._name), facts)
@@ -88,8 +82,9 @@ class PoolKeeper:
             UserError: it cannot be found or read, or does not fit the target.
             ClusterError: there is no pool just now, or it does not answer.
         """
-        facts = await self._ask(DrafterPoolCore.put, name, folder)
-        self._folders[name] = folder
+        sent = (await self._sendable({name: folder}))[name]
+        facts = await self._ask(DrafterPoolCore.put, name, sent)
+        self._folders[name], self._sent[name] = folder, sent
         return facts
 
     async def remove(self, name: str) -> None:
@@ -98,7 +93,7 @@ class PoolKeeper:
         Raises:
             ClusterError: the pool does not answer.
         """
-        del self._folders[name]
+        del self._folders[name], self._sent[name]
         if self._actor is not None:
             await self._ask(DrafterPoolCore.remove, name)
 
@@ -108,6 +103,14 @@ class PoolKeeper:
             self._watching.cancel()
             await asyncio.wait([self._watching])
         self._give_up()
+        self._opened.close()
+
+    async def _sendable(self, folders: Mapping[str, Path]) -> dict[str, DrafterFolder]:
+        """Return what the pool reads drafters from: it lives on another machine perhaps."""
+        if self._place.is_beside_driver:
+            return {**folders}
+        sent = await ship_folders({f"drafter {name}": folder for name, folder in folders.items()}, self._opened)
+        return {name: sent[f"drafter {name}"] for name in folders}
 
     async def _ask(
         self,
@@ -123,10 +126,11 @@ class PoolKeeper:
             raise ClusterError(f"the pool of drafters: {first_line(error)}; try again in a minute") from error
 
     async def _hire(self) -> dict[str, MemberFacts]:
-        pool = DrafterPool.named(self._name)
-        actor = await pool.create(_PLACE_WITHIN_S, self._resources, self._config, self._make_loader)
-        failure = "the pool of drafters did not load"
-        facts = await actor.load(_LOAD_WITHIN_S, failure, DrafterPoolCore.load, self._folders)
+        place, failure = self._place, "the pool of drafters did not load"
+        pool = replace(DrafterPool.named(self._name), is_beside_driver=place.is_beside_driver)
+        actor = await pool.create(_PLACE_WITHIN_S, place.resources, place.config, self._make_loader)
+        facts = await actor.load(_LOAD_WITHIN_S, failure, DrafterPoolCore.load, self._sent, self._target)
+        logger.info("the pool of drafters: %s", await actor.load(_PING_WITHIN_S, failure, DrafterPoolCore.place))
         self._actor = actor
         return facts
 

@@ -22,7 +22,8 @@ import numpy as np
 from tts_orch.actors._event_loop import EventLoopThread
 from tts_orch.actors.cluster import Cluster
 from tts_orch.actors.drafter_pool import DrafterLoader
-from tts_orch.actors.pool_keeper import PoolKeeper, place_of_pool
+from tts_orch.actors.pool_keeper import PoolKeeper
+from tts_orch.actors.pool_place import place_of_pool
 from tts_orch.bench.markdown import table
 from tts_orch.config import EngineConfig
 from tts_orch.drafters.loading import pool_loader, trained_loader
@@ -30,6 +31,7 @@ from tts_orch.drafters.pool_link import PoolLink
 from tts_orch.engine.cost_model import CostModel
 from tts_orch.engine.decoder import Decoder
 from tts_orch.engine.target import Target, load_target
+from tts_orch.placement_config import ANYWHERE
 from tts_orch.policies.drafting.draft_tree import Drafter, DraftTree, SlotSource, TrajectoryId
 from tts_orch.records import DecodeRequest, SamplingParams
 
@@ -81,7 +83,7 @@ def pool(config: EngineConfig, seconds: float) -> Iterator[PoolLink]:
     """Keep a pool while it is measured."""
     loop = EventLoopThread()
     load = functools.partial(delayed_loader, seconds=seconds)
-    keeper = PoolKeeper(*place_of_pool(config, 1, 1.0), load)
+    keeper = PoolKeeper(place_of_pool(config, 1, ANYWHERE), load)
     try:
         yield loop.run(keeper.start())
     finally:

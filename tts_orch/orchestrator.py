@@ -156,7 +156,7 @@ class Orchestrator:
             opened.callback(cluster.close)
             self._loop = EventLoopThread()
             opened.callback(self._loop.close)
-            self.drafters = LiveDrafters(config, self._loop, workers or 1, placement.gpus_per_worker, opened)
+            self.drafters = LiveDrafters(config, self._loop, workers or 1, placement, opened)
             make_engine = self.drafters.bound(make_engine)
             sent = ship_models(
                 config, make_engine, opened, ships_target=placement.ship_target, ships_drafters=cluster.can_grow

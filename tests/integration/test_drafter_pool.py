@@ -20,6 +20,7 @@ from tts_orch.actors._event_loop import EventLoopThread
 from tts_orch.actors._remote import Remote
 from tts_orch.actors.drafter_pool import DrafterLoader, DrafterPoolCore
 from tts_orch.actors.pool_keeper import PoolKeeper
+from tts_orch.actors.pool_place import PoolPlace
 from tts_orch.config import DraftingConfig, EngineConfig
 from tts_orch.drafters.checkpoint import load_network, save_head
 from tts_orch.drafters.neural_drafter import NeuralDrafter
@@ -88,7 +89,8 @@ class KeptPool:
 @contextmanager
 def kept_pool(drafters: dict[str, Path]) -> Iterator[KeptPool]:
     loop = EventLoopThread()
-    keeper = PoolKeeper(EngineConfig(target="toy", drafters=drafters), {"num_cpus": 0}, make_loader)
+    config = EngineConfig(target="toy", device="cpu", drafters=drafters)
+    keeper = PoolKeeper(PoolPlace(config, {"num_cpus": 0}), make_loader)
     try:
         yield KeptPool(loop, keeper, loop.run(keeper.start()))
     finally:

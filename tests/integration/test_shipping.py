@@ -14,12 +14,15 @@ import pytest
 
 from tests.toys_decoder import toy_engine
 from tts_orch.actors._remote import Remote
+from tts_orch.actors.drafter_pool import DrafterLoader, DrafterPoolCore
 from tts_orch.actors.engine_loading import EngineFactory
-from tts_orch.actors.folder_shipping import FolderSourceCore, ShippedFolder
+from tts_orch.actors.folder_shipping import FolderSourceCore, ShippedFolder, ship_folders
 from tts_orch.actors.model_shipping import ShippingFactory, ship_models
 from tts_orch.config import EngineConfig, MajorityVote, PlacementConfig
 from tts_orch.errors import ConfigError, TargetError, WorkerLostError
 from tts_orch.orchestrator import Orchestrator
+from tts_orch.policies.drafting.draft_tree import Drafter
+from tts_orch.policies.drafting.prompt_lookup import PromptLookup
 
 pytestmark = [pytest.mark.timeout(120), pytest.mark.usefixtures("ray_session")]
 
@@ -154,6 +157,29 @@ def test_drafters_come_to_where_they_are_loaded(model: Path, cache: Path) -> Non
 def drafters_of(config: EngineConfig, log: Any) -> Any:
     """Say in place of the tokenizer where the drafters are."""
     return replace(toy_engine(config, log), tokenizer=config.drafters)
+
+
+def test_a_pool_elsewhere_fetches_target_and_drafters(model: Path, cache: Path) -> None:
+    read: list[Path] = []
+
+    def make_loader(config: EngineConfig) -> DrafterLoader:
+        read.append(Path(config.target))
+
+        def load(folder: Path) -> Drafter:
+            read.append(folder)
+            return PromptLookup()
+
+        return load
+
+    with ExitStack() as opened:
+        sent = asyncio.run(ship_folders({"the target": model, "drafter math": model / "code"}, opened))
+        target, math = (replace(folder, folder="/nowhere") for folder in sent.values())
+        pool = DrafterPoolCore(EngineConfig(target="/nowhere"), make_loader)
+        assert list(pool.load({"math": math}, target)) == ["math"]
+        pool.put("more", math)
+    assert [folder.parent for folder in read] == [cache] * 3
+    assert (read[0] / "config.json").is_file()
+    assert (read[1] / "layers.py").read_text() == "pass"
 
 
 def test_an_orchestrator_ships_its_target(model: Path, cache: Path) -> None:
