@@ -16,12 +16,13 @@ import pytest
 import tts_orch
 from tests.finished_runs import finished_run
 from tests.toys import save_toy
-from tts_orch.config import MajorityVote
+from tts_orch.config import MajorityVote, load_config
 from tts_orch.method_config import OwnMethod
 from tts_orch.orchestrator import Orchestrator
 from tts_orch.policies.search.majority_vote import majority_vote
 from tts_orch.records import Candidate, FinishReason, Problem, SearchResult
 from tts_orch.testing import FakeSearchContext, fake_candidate
+from tts_orch.training.drafters.given_answers import read_given_answers
 
 ROOT = Path(__file__).parents[2]
 EXAMPLE = str(ROOT / "examples" / "own_policy.py")
@@ -111,6 +112,14 @@ def test_the_drafter_is_measured_on_a_finished_run(tmp_path: Path, capsys: pytes
     assert name == "LastTime"
     assert float(tau.split()[0]) > 1, "some of its drafts are right"
     assert lookup.endswith("tokens committed per verify step")
+
+
+def test_texts_of_the_example_suit_the_smallest_recipe() -> None:
+    (part,) = load_config(ROOT / "recipes/drafters/tiny.yaml")["data"]
+    answers = read_given_answers(ROOT / "examples/drafting" / part["file"], "answer")
+    assert len({one.problem.id for one in answers}) == len(answers) == 12
+    n_words = sum(len(one.answer.split()) for one in answers)
+    assert n_words > 1.5 * part["tokens"], "enough are left where a fifth and more is held out"
 
 
 def test_block_of_the_readme_runs(orchestrator: Any, capsys: pytest.CaptureFixture[str]) -> None:
