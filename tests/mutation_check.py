@@ -61,6 +61,11 @@ SCORER = "tests/unit/test_prefix_scorer.py"
 MERGED_TREE = "policies/routing/merged_tree.py"
 MERGED = "tests/unit/test_merged_tree.py"
 COMPOSED = "tests/unit/test_composed_drafter.py"
+ROUTING = "tests/unit/test_routing.py"
+POOL_CLIENT = "tts_orch/drafters/pool_client.py"
+POOL = "tests/unit/test_pool.py"
+ACCOUNT = "policies/drafting/draft_account.py"
+ACCOUNTS = "tests/unit/test_draft_account.py"
 
 FAULTS = (
     Fault(
@@ -637,6 +642,90 @@ FAULTS = (
         "            member.observe(steps)\n",
         "            member.observe([step for step in steps if (step.tree.source > 0).any()])\n",
         COMPOSED,
+    ),
+    Fault(
+        "routings: the least sure tree is verified",
+        "policies/routing/routing.py",
+        "return max(drafts.values(), key=confidence)",
+        "return min(drafts.values(), key=confidence)",
+        ROUTING,
+    ),
+    Fault(
+        "routings: trees of different sizes are compared by a mean",
+        "policies/routing/tree_confidence.py",
+        "return np.exp(_path_sums(log_q, parent)).sum() - 1.0",
+        "return (np.exp(_path_sums(log_q, parent)).sum() - 1.0) / max(len(log_q) - 1, 1)",
+        ROUTING,
+    ),
+    Fault(
+        "routings: each trajectory of a problem begins without its standings",
+        "policies/routing/problem.py",
+        "standings = self._standings.setdefault(start.scope, Standings(self._n_steps))",
+        "standings = Standings(self._n_steps)",
+        ROUTING,
+    ),
+    Fault(
+        "routings: the choice of the first tree is forgotten",
+        "policies/routing/entropy.py",
+        "            self._chosen[trajectory] = chosen\n",
+        "            pass\n",
+        ROUTING,
+    ),
+    Fault(
+        "routings: a step counts twice for its trajectory",
+        "policies/routing/expected_tokens.py",
+        "        for estimate, memory in ((common, _MEMORY), (own, _OWN_MEMORY)):\n",
+        "        for estimate, memory in ((common, _MEMORY), (own, _OWN_MEMORY), (own, _OWN_MEMORY)):\n",
+        ROUTING,
+    ),
+    Fault(
+        "pool: a tree on another root is taken",
+        POOL_CLIENT,
+        "            if tree is not None and tree.token[0] == told.root:\n",
+        "            if tree is not None:\n",
+        POOL,
+    ),
+    Fault(
+        "pool: what was asked for before a step is taken after it",
+        POOL_CLIENT,
+        "            self._places.pop(step.trajectory, None)  # asked for",
+        "            pass  # asked for",
+        POOL,
+    ),
+    Fault(
+        "pool: a trajectory gets the tree of its neighbour",
+        POOL_CLIENT,
+        "_Place(exchange, index) for index, name in enumerate(asked)",
+        "_Place(exchange, len(asked) - 1 - index) for index, name in enumerate(asked)",
+        POOL,
+    ),
+    Fault(
+        "accounts: a drafter that does not pay never rests",
+        ACCOUNT,
+        "        self._is_resting = self._tokens < -self._excused\n",
+        "        self._is_resting = False\n",
+        ACCOUNTS,
+    ),
+    Fault(
+        "accounts: a drafter that rests is never tried again",
+        ACCOUNT,
+        "        self._tokens = min(self._tokens + ALLOWANCE * n_roots, _MOST)\n",
+        "        pass\n",
+        ACCOUNTS,
+    ),
+    Fault(
+        "accounts: drafting takes no time",
+        ACCOUNT,
+        "self._tokens + worth - seconds * tokens_a_second, _MOST)",
+        "self._tokens + worth, _MOST)",
+        ACCOUNTS,
+    ),
+    Fault(
+        "accounts: catching up after a rest is a reason to rest",
+        ACCOUNT,
+        "self._excused = max(seconds - usual, 0.0) * tokens_a_second",
+        "self._excused = 0.0 * tokens_a_second",
+        ACCOUNTS,
     ),
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -18,7 +18,7 @@ from tts_orch.config import DraftingConfig
 from tts_orch.drafters.neural_drafter import NeuralDrafter
 from tts_orch.drafters.pool_client import PooledDrafter
 from tts_orch.drafters.pool_host import PoolHost
-from tts_orch.drafters.pool_messages import PoolRequest
+from tts_orch.drafters.pool_messages import PoolReply, PoolRequest
 from tts_orch.drafters.told_trajectory import ToldTrajectory
 from tts_orch.policies.drafting.draft_tree import Drafter, DraftTree, TrajectoryStart, VerifiedStep
 from tts_orch.records import SamplingParams
@@ -230,6 +230,31 @@ def test_a_late_pool_is_not_waited_for() -> None:
     statistics = verifier.drafters[0].statistics()  # type: ignore[attr-defined]
     assert statistics["pool_failures"] == 1
     assert statistics["pool_waited_seconds"] >= 0.04
+
+
+@pytest.mark.parametrize("token", [6, 8])
+def test_what_was_asked_for_before_a_step_is_not_taken_after_it(token: int) -> None:
+    """Drafting may rest in between, and the last token may be the same as before."""
+    drafter, local = pooled(LocalTransport(PoolHost({"math": FeatureReader()}))), FeatureReader()
+    verifier = Verifier(drafter, local)
+    verifier.start("a", [5, 6])
+    verifier.tell("a")
+    drafter.request(["a"])
+    verifier.commit("a", [token])
+    [[tree], _] = verifier.trees("a")
+    assert paths(tree) == first_of(local.tree("a", 12), N_NODES)
+
+
+def test_a_tree_on_another_token_than_the_last_is_none() -> None:
+    class Repeating(LocalTransport):
+        def send(self, request: PoolRequest) -> Future[PoolReply]:
+            return super().send(self.requests[0] if self.requests else request)
+
+    verifier = Verifier(pooled(Repeating(PoolHost({"math": FeatureReader()}))))
+    verifier.start("a", [5, 6])
+    assert verifier.trees("a")[0][0].n_nodes == N_NODES + 1
+    verifier.commit("a", [7])
+    assert_no_drafts(verifier.trees("a")[0][0], 7)
 
 
 def test_a_removed_drafter_gives_no_drafts(caplog: pytest.LogCaptureFixture) -> None:
