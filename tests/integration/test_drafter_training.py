@@ -84,14 +84,19 @@ def test_processes_that_share_the_steps_train_the_same_head(folder: Path, alone:
         torch.testing.assert_close(together[name], weight, rtol=1e-2, atol=1e-3)
 
 
-def test_a_training_that_diverges_ends_at_once(
+@pytest.mark.usefixtures("alone")
+def test_a_training_that_diverges_ends_at_once_and_features_are_computed_once(
     folder: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
+    cache = folder / "alone/cache"
+    written = {file: file.stat().st_mtime_ns for file in cache.glob("features-*/*")}
+    assert written
     arguments = ["--config", str(RECIPE), "--data-folder", str(folder), "--target", str(folder / "toy")]
-    options = ["--device", "cpu", "--out", str(folder / "diverged"), "--learning-rate", "1e30"]
+    options = ["--device", "cpu", "--out", str(folder / "diverged"), "--cache", str(cache), "--learning-rate", "1e30"]
     assert execute(["drafter", "train", *arguments, *options]) == 1
     assert "the training diverged; give a smaller learning_rate" in capfd.readouterr().err.splitlines()[-1]
     assert "goes on from the last checkpoint" not in caplog.text
+    assert {file: file.stat().st_mtime_ns for file in cache.glob("features-*/*")} == written
 
 
 def test_the_target_answers_prompts_itself_and_progress_shows_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
