@@ -16,8 +16,8 @@ __all__ = ["ALLOWANCE", "LONGEST", "DraftAccount"]
 
 ALLOWANCE: Final = 0.003
 """Share of the time that each drafter is given."""
-_FIRST: Final = 16.0
-"""Tokens that it has at first: by 32 trees that cost half a token each one sees whether they bring as much."""
+_FIRST: Final = 32.0
+"""Tokens that it has at first: by 64 trees that cost half a token each one sees whether they bring as much."""
 _MOST: Final = 64.0
 """Tokens that it can save up, and lose when texts become others."""
 _WEIGHT: Final = 1 / 4

@@ -38,6 +38,9 @@ _MEMORY_OF_SIZE: Final = 1 / 10
 """The same for the number of nodes."""
 _MOST_NODES: Final = 512
 """Draft nodes of a pass that are considered at all."""
+_RISE: Final = 2
+"""Times the nodes of the pass before, and one for each trajectory, that a pass may verify: rates that a few nodes taught are
+tried on twice as many first. Trajectories of one problem begin alike, and what all of them accept is one success, not sixteen."""
 
 
 class NodeBudget:
@@ -53,7 +56,7 @@ class NodeBudget:
         self.calibration = Calibration(priors)
         self._seconds = seconds
         self._max_nodes = max_nodes
-        self._n_passes = 0
+        self._n_passes, self._newest = 0, 0  # nodes of the newest pass
         self._tokens, self._time = 1.0, 1.0  # averages, both against plain decoding of the same trajectories
         self._pass_time = 1.0
         self._largest, self._n_nodes = float(max_nodes), float(max_nodes)  # averages: of a tree, of a pass
@@ -77,8 +80,9 @@ class NodeBudget:
             trees = paying_nodes(trees, growth)
         n_nodes = [tree.n_nodes - 1 for tree in trees]
         self._largest += _MEMORY_OF_SIZE * (max(n_nodes) - self._largest)
-        self._n_nodes += _MEMORY_OF_SIZE * (sum(n_nodes) - self._n_nodes)
-        added = growth.seconds[growth.other_rows + sum(n_nodes)] - growth.seconds[growth.other_rows]
+        self._newest = sum(n_nodes)
+        self._n_nodes += _MEMORY_OF_SIZE * (self._newest - self._n_nodes)
+        added = growth.seconds[growth.other_rows + self._newest] - growth.seconds[growth.other_rows]
         self._pass_time = 1.0 + float(added) / self._plain_seconds(n_roots)
         return trees
 
@@ -91,9 +95,10 @@ class NodeBudget:
 
     def _growth(self, rooms: NDArray[np.int64], other_rows: int, n_roots: int) -> Growth:
         """Return the terms of this pass; what others' rows cost is spent anyway and makes time no cheaper."""
-        price, most = _MARGIN * self.speedup * n_roots / self._plain_seconds(n_roots), _MOST_NODES
+        price = _MARGIN * self.speedup * n_roots / self._plain_seconds(n_roots)
+        most = min(_MOST_NODES, _RISE * (self._newest + n_roots))
         if self._n_passes % _PROBE_EVERY == 0:
-            price, most = 0.0, int(2 * self._n_nodes) + 2
+            price, most = 0.0, min(most, int(2 * self._n_nodes) + 2)
         rows = other_rows + min(most, self._max_nodes * len(rooms))
         return Growth(
             rates=self.calibration.rates,

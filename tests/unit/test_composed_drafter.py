@@ -285,6 +285,7 @@ def test_members_grow_by_their_own_rates() -> None:
     ids, probs = np.roll(text, -1)[:-1, None], np.ones((len(text) - 1, 1), np.float32)
     drafter.observe_prompt("a", 0, ids, probs)
     budget = NodeBudget(drafter.priors, lambda rows: 10.0 + 0.1 * rows, 8)
+    budget._newest = 8
     (tree,) = budget.draft(drafter.slots(["a"]), np.array([8]), other_rows=0, n_roots=1)
     assert tree.token[tree.source >= SOURCES].tolist()[:3] == [0, 1, 2]
     step = _step(tree, [0, 1, 2, 3])

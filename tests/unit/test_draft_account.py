@@ -73,8 +73,8 @@ def _with_pauses(*numbers: int) -> Callable[[int], float]:
 def test_a_drafter_that_is_always_dear_costs_a_few_looks_and_the_allowance() -> None:
     """Each draft takes as long as three passes and brings 0.3 tokens a tree, for 16 trajectories."""
     decoding = Decoding(_always(3.0), _always(0.3)).run(128)
-    assert len(decoding.drafted) <= 3
-    assert decoding.lost / 128 < 0.07
+    assert len(decoding.drafted) <= 4
+    assert decoding.lost / 128 < 0.09
     decoding.run(10_000)
     assert 0.002 < decoding.lost / decoding.n_passes < 0.005
 
@@ -117,16 +117,16 @@ def test_a_dear_drafter_that_catches_up_first_is_found_again(n_roots: int) -> No
     changes = 1000
     decoding = Decoding(_always(0.5), lambda n: 0.8 if n >= changes else 0.1, n_roots, unread=0.02)
     decoding.run(changes)
-    assert decoding.lost / changes < 0.03
+    assert decoding.lost / changes < 0.04
     decoding.run(9000)
     assert decoding.n_drafted(9000, 10_000) == 1000
 
 
 def test_a_trial_is_owed_until_the_allowance_has_paid_for_it() -> None:
-    """Drafts take half a pass of 4 trajectories, 2 tokens: nine lose the first credit, then one is tried after another."""
+    """Drafts take half a pass of 4 trajectories, 2 tokens: seventeen lose the first credit, then one is tried after another."""
     drafted = Decoding(_always(0.5), _always(0.0), n_roots=4).run(2000).drafted
-    assert drafted[:9] == list(range(9))
-    assert np.diff(drafted[9:]) == pytest.approx(2 / 0.012, abs=1)
+    assert drafted[:17] == list(range(17))
+    assert np.diff(drafted[17:]) == pytest.approx(2 / 0.012, abs=1)
 
 
 @settings(deadline=None)

@@ -50,7 +50,7 @@ def test_a_member_that_becomes_good_is_found_again() -> None:
     table, head = PacedDrafter(clock, 0.005, 0.3), PacedDrafter(clock, 0.2 * _PLAIN, 0.05, number=1)
     world = _world(clock, "merged", table=table, head=head)
     world.run(60)
-    assert head.n_drafts < 20
+    assert head.n_drafts < 24
     head.hits = 0.9
     world.run(260)
     n_drafts = head.n_drafts
@@ -119,7 +119,7 @@ def test_a_trial_is_in_debt_until_its_allowance_has_paid_for_it() -> None:
     while accounts.offered:
         accounts.book({"one": MemberPass(4, 0, 0, 0, 0, 0.7)}, _growth(), 4)  # half a pass, 2 tokens
         n += 1
-    assert n == 9
+    assert n == 17
     assert accounts.on_trial == ()
     for _ in range(170):
         accounts.add_allowance(4)

@@ -55,10 +55,24 @@ def _verified(tree: DraftTree, n_accepted: int) -> VerifiedStep:
     return VerifiedStep("a", tree, np.arange(1, n_accepted + 1, dtype=np.int32), committed, *laws)
 
 
+def _under_way(budget: NodeBudget) -> NodeBudget:
+    """Make it one that verified large trees in the pass before."""
+    budget._largest, budget._newest = 255.0, 512
+    return budget
+
+
 def test_free_rows_are_all_used_and_dear_rows_not_at_all() -> None:
     trees = [_chain(6), _chain(3), DraftTree.root_only(1)]
-    assert _n_drafts(_draft(NodeBudget(PRIORS, _free, 8), trees)) == [6, 3, 0]
+    assert _n_drafts(_draft(_under_way(NodeBudget(PRIORS, _free, 8)), trees)) == [6, 3, 0]
     assert _n_drafts(_draft(NodeBudget(PRIORS, _affine(0.0), 8), trees)) == [0, 0, 0]
+
+
+def test_a_pass_verifies_no_more_than_twice_what_the_one_before_did() -> None:
+    """Whatever rates say: two nodes a trajectory at first."""
+    budget, sizes = NodeBudget(np.full(4, 0.99), _free, 60), []
+    for _ in range(6):
+        sizes.append(sum(_n_drafts(_draft(budget, [_chain(60)] * 4))))
+    assert sizes == [8, 24, 56, 120, 240, 240]
 
 
 def test_no_node_is_deeper_than_what_can_be_committed() -> None:
@@ -70,8 +84,7 @@ def test_no_node_is_deeper_than_what_can_be_committed() -> None:
 def test_no_other_number_of_the_best_nodes_gains_more(trees: list[DraftTree], other_rows: int, fixed: float) -> None:
     rate = 0.4
     worths = np.sort(np.concatenate([rate ** tree.depth[1:].astype(float) for tree in trees]))[::-1]
-    budget = NodeBudget(np.full(4, rate), _affine(fixed), 255)
-    budget._largest = 255.0
+    budget = _under_way(NodeBudget(np.full(4, rate), _affine(fixed), 255))
     n_kept = sum(_n_drafts(_draft(budget, trees, other_rows=other_rows)))
     price = 1.2 * len(trees) / (fixed + len(trees))  # of a row, in tokens of plain decoding, with the margin
     gains = [worths[:k].sum() - k * price for k in range(len(worths) + 1)]
