@@ -69,9 +69,8 @@ def test_free_rows_are_all_used_and_dear_rows_not_at_all() -> None:
 
 def test_a_pass_verifies_no_more_than_twice_what_the_one_before_did() -> None:
     """Whatever rates say: two nodes a trajectory at first."""
-    budget, sizes = NodeBudget(np.full(4, 0.99), _free, 60), []
-    for _ in range(6):
-        sizes.append(sum(_n_drafts(_draft(budget, [_chain(60)] * 4))))
+    budget = NodeBudget(np.full(4, 0.99), _free, 60)
+    sizes = [sum(_n_drafts(_draft(budget, [_chain(60)] * 4))) for _ in range(6)]
     assert sizes == [8, 24, 56, 120, 240, 240]
 
 
