@@ -71,7 +71,7 @@ def _run(mode: str, step: StepRule | None = None, **ending: object) -> tuple[Dec
     seed, free = _free_run(mode)
     one = _request(mode, seed, step, **ending)
     drafter = OracleDrafter({"cut": [*one.token_ids.tolist(), *free]}, block=_BLOCK)
-    decoder = new_decoder(toy_target(), drafter, max_nodes=_BLOCK, verification=mode)
+    decoder = new_decoder(toy_target(), drafter, max_nodes=_BLOCK, verification=mode, node_budget=False)
     outcome = decode(decoder, [one])["cut"]
     return decoder, outcome, drafter.told["cut"]
 

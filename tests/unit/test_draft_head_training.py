@@ -174,7 +174,7 @@ def test_all_losses_train_for_the_same_effort(target: FrozenTarget, tmp_path: Pa
         training = toy_training(target, tmp_path, loss=loss, token_passes=1200)
         n_steps[loss] = training.run(toy_head(loss), tmp_path / f"{loss}.pt", Alone(), lambda _: None)[-1].n_steps
     assert n_steps["eagle2"] == pytest.approx(3 * n_steps["hass"], abs=2)
-    assert n_steps["eagle3"] == n_steps["hass"]
+    assert n_steps["eagle2"] == pytest.approx(5 * n_steps["eagle3"], abs=4)
 
 
 @pytest.mark.parametrize("loss", ["eagle2", "eagle3"])
