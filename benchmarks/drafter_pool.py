@@ -1,9 +1,9 @@
 """Drafters beside the target against drafters in a pool: step times, tokens a second, and what overlap hides.
 
-python benchmarks/drafter_pool.py TARGET DRAFTER [--candidates 8] [--tokens 128] [--delays 0 20] [--device cpu]
+python benchmarks/drafter_pool.py TARGET DRAFTER [--candidates 8] [--tokens 128] [--delays 0 5] [--device cpu]
 
-DRAFTER is a folder of `tts-orch drafter train` or a small language model. A delay, in milliseconds, is slept in every draft:
-a larger drafter, or one on a busy device. The pool is an actor of a local Ray.
+DRAFTER is a folder of `tts-orch drafter train` or a small language model. A delay, in milliseconds, is slept for every
+trajectory of a draft: a larger drafter, on a device of its own. The pool is an actor of a local Ray.
 """
 
 from __future__ import annotations
@@ -36,7 +36,15 @@ from tts_orch.policies.drafting.draft_tree import Drafter, DraftTree, SlotSource
 from tts_orch.records import DecodeRequest, SamplingParams
 
 _NAME = "drafter"
-_HEADER = ("delay, ms", "drafts", "tokens/step", "step, ms", "tokens/s", "waited, ms/step", "hidden, ms/step")
+_HEADER = (
+    "delay a trajectory, ms",
+    "drafts",
+    "tokens/step",
+    "step, ms",
+    "tokens/s",
+    "waited, ms/step",
+    "hidden, ms/step",
+)
 
 
 class DelayedDrafter:
@@ -44,7 +52,7 @@ class DelayedDrafter:
 
     Args:
         drafter: is asked.
-        seconds: slept in each draft.
+        seconds: slept for each trajectory of a draft.
     """
 
     def __init__(self, drafter: Drafter, seconds: float) -> None:
@@ -68,7 +76,7 @@ class DelayedSlots:
 
     def grow(self, n_nodes: Sequence[int]) -> list[DraftTree]:
         """Sleep, then grow."""
-        time.sleep(self.seconds)
+        time.sleep(self.seconds * len(n_nodes))
         return self.slots.grow(n_nodes)
 
 
@@ -129,7 +137,7 @@ def main() -> None:
     parser.add_argument("--candidates", type=int, default=8)
     parser.add_argument("--tokens", type=int, default=128)
     parser.add_argument("--max-nodes", type=int, default=16)
-    parser.add_argument("--delays", type=float, nargs="+", default=[0.0, 20.0])
+    parser.add_argument("--delays", type=float, nargs="+", default=[0.0, 5.0])
     parser.add_argument("--device", default="auto")
     given = parser.parse_args()
     beside = EngineConfig(
