@@ -111,7 +111,7 @@ def _missing(arguments: argparse.Namespace, done: Container[str]) -> list[_Cell]
         key |= {"settings": settings, "heads": digests(heads, row.heads)}
         if identity(key) not in done:
             recorded = workshop.recorded(workload, temperature)
-            cells.append(_Cell(key, row, heads, recorded, workshop.states(workload, temperature, LAST_LAYER)))
+            cells.append(_Cell(key, row, heads, recorded, workshop.states(recorded, LAST_LAYER)))
     return cells
 
 

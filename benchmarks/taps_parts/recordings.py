@@ -69,9 +69,8 @@ class Workshop:
             raise RunFolderError(f"{file}: {changed} changed since; delete it, or take another --out")
         return file
 
-    def states(self, workload: str, temperature: float, layers: tuple[int, ...]) -> Path:
-        """Return the file of the target's hidden states of some layers, by the name of a trajectory, made if it is not there."""
-        recorded = self.recorded(workload, temperature)
+    def states(self, recorded: Path, layers: tuple[int, ...]) -> Path:
+        """Return the file of a recording's hidden states of some layers, by the name of a trajectory, made if it is not there."""
         ending = "" if layers == LAST_LAYER else f"-layers{'_'.join(map(str, layers))}"
         file = recorded.with_name(f"{recorded.stem}{ending}.safetensors")
         if not file.exists():

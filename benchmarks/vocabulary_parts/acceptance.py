@@ -41,8 +41,9 @@ def acceptance(arguments: argparse.Namespace) -> None:
         key |= {"settings": settings, "heads": {row: way.digest}}
         if identity(key) in done:
             continue
-        states = load_file(workshop.states(workload, temperature, way.layers))
-        figures = _figures(way, workshop.recording(workload, temperature), states, workshop)
+        recorded = workshop.recorded(workload, temperature)
+        states = load_file(workshop.states(recorded, way.layers))
+        figures = _figures(way, Recording.load(recorded), states, workshop)
         results.append({**key, "size": way.size, **figures})
         print(f"{workload} T={temperature:g} {way.loss} {row}: tau {figures['tau']:.3f}", flush=True)
     results.close()

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import click
 
-from tts_orch.drafters.checkpoint import is_own_head, read_head, save_head
+from tts_orch.cli.head_folder import write_head
+from tts_orch.drafters.checkpoint import is_own_head, read_head
 from tts_orch.errors import ConfigError
-from tts_orch.run_folder import unusable
 from tts_orch.training.drafters.averaging import averaged_head
 
 __all__ = ["average_heads"]
@@ -37,12 +37,7 @@ def average_heads(heads: Sequence[Path], out: Path) -> None:
         raise ConfigError(
             f"--out: {out} has a drafter in it that is no average; give another folder, so that it is kept"
         )
-    head = averaged_head(heads)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise unusable(out, error) from None
-    save_head(out, head)
+    write_head(out, averaged_head(heads))
     click.echo(f"written: {out}, the mean of {len(heads)} heads")
 
 

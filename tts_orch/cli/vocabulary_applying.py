@@ -7,14 +7,14 @@ from pathlib import Path
 
 import click
 
+from tts_orch.cli.head_folder import write_head
 from tts_orch.config import EngineConfig
-from tts_orch.drafters.checkpoint import is_own_head, load_head, read_head, save_head
+from tts_orch.drafters.checkpoint import is_own_head, load_head, read_head
 from tts_orch.drafters.draft_heads import DraftHead
 from tts_orch.drafters.target_facts import target_facts
 from tts_orch.drafters.trimming import trimmed_head
 from tts_orch.engine.target import load_target
 from tts_orch.errors import ConfigError
-from tts_orch.run_folder import unusable
 from tts_orch.vocabulary.vocabulary_file import read_vocabulary
 
 __all__ = ["apply_vocabulary"]
@@ -43,12 +43,7 @@ def apply_vocabulary(drafter: Path, file: Path, out: Path, target: str | None) -
         raise ConfigError(
             f"{file}: counted with another tokenizer than that of {drafter}; trim one for the target of this head"
         )
-    trimmed = trimmed_head(head, read.vocabulary)
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise unusable(out, error) from None
-    save_head(out, trimmed)
+    write_head(out, trimmed_head(head, read.vocabulary))
     size = head.config.draft_vocab_size or head.config.vocab_size
     use = f"draft with it by `tts-orch run ... --drafter neural --drafters NAME={out}`"
     click.echo(f"{out}: {read.vocabulary.size} of {size} tokens; {use}")

@@ -61,9 +61,8 @@ def _check_target(place: Path, head: HeadConfig, target: str) -> None:
     for name, size in (("hidden_size", head.feature_size), ("vocab_size", head.vocab_size)):
         if wanted.get(name) not in (None, size):
             raise ConfigError(f"{place}: {name} is {size}, but {wanted[name]} in {target}; give a head trained for it")
-    if head.target_weights_id and head.target_weights_id != weights_id(
-        folder
-    ):  # of files that a run would read as well
+    own = head.target_weights_id
+    if own and own != weights_id(folder):  # of files that a run would read as well
         raise ConfigError(f"{place}: trained for other weights than those of {target}; give a head trained for them")
 
 
